@@ -18,7 +18,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])[\"”')]*\s+(?=[\"“'(]*[A-Z])")
 
 
 def words(text: str) -> list[str]:
-    """Split text into lower-case words and runs of digits; punctuation is dropped, but for the apostrophe in `nation's`."""
+    """Split text into lower-case words and runs of digits; of the punctuation only an inner apostrophe is kept."""
     return WORD.findall(text.lower().replace("’", "'"))
 
 
@@ -51,7 +51,9 @@ class Vocab:
         kept = sorted((w for w, n in tally.items() if n >= min_count), key=lambda w: (-tally[w], w))
         kept = kept[: None if size is None else max(0, size - len(specials))]
         if not kept:
-            raise ValueError(f"no word occurs min_count={min_count} times; the most frequent occurs {max(tally.values())}")
+            raise ValueError(
+                f"no word occurs min_count={min_count} times; the most frequent occurs {max(tally.values())}"
+            )
         return cls((*specials, *kept), np.array([0] * len(specials) + [tally[w] for w in kept]))
 
     @cached_property
@@ -99,7 +101,9 @@ class WordVectors:
 
     def __post_init__(self):
         if self.matrix.ndim != 2 or len(self.matrix) != len(self.vocab):
-            raise ValueError(f"a matrix of shape {self.matrix.shape} does not fit {len(self.vocab):,} words, a row each")
+            raise ValueError(
+                f"a matrix of shape {self.matrix.shape} does not fit {len(self.vocab):,} words, a row each"
+            )
 
     def __getitem__(self, word: str) -> np.ndarray:
         """The vector of a word."""
@@ -115,13 +119,15 @@ class WordVectors:
         """The `k` words whose vectors have the largest cosine with the vector of `word`, with that cosine."""
         row = self.vocab[word]
         cosines = self.unit @ self.unit[row]
-        cosines[row] = -np.inf                                   # a word is not its own neighbor
+        cosines[row] = -np.inf  # a word is not its own neighbor
         k = min(k, len(self.vocab) - 1)
         best = np.argpartition(-cosines, k - 1)[:k] if k else []
         return [(self.vocab.words[i], float(cosines[i])) for i in sorted(best, key=lambda i: -cosines[i])]
 
 
-def pad(sequences: Sequence[Sequence[int]], value: int = 0, length: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def pad(
+    sequences: Sequence[Sequence[int]], value: int = 0, length: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Stack sequences of unequal length into one (B, T) tensor, filled up with `value`; also return their lengths (B,).
 
     With `length`, longer sequences are cut and all rows get that length.

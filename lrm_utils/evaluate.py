@@ -1,0 +1,132 @@
+"""The one ruler: every representation in the course is measured by these functions and no others.
+
+Each returns plain numbers with the share of the questions it could answer, so that a model which knows few words
+cannot look good by silence.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch.nn import functional as F
+
+from lrm_utils.data import Analogy, WordPair
+from lrm_utils.text import WordVectors
+
+
+@dataclass(frozen=True)
+class Score:
+    """A measured value and how many of the questions it rests on."""
+
+    value: float
+    answered: int
+    asked: int
+
+    @property
+    def coverage(self) -> float:
+        """The share of the questions that could be answered."""
+        return self.answered / self.asked if self.asked else 0.0
+
+
+def similarity(vectors: WordVectors, pairs: Sequence[WordPair]) -> Score:
+    """Spearman's rank correlation between the cosines of word pairs and what people said of them."""
+    known = [p for p in pairs if p.first in vectors.vocab and p.second in vectors.vocab]
+    if len(known) < 3:
+        return Score(math.nan, len(known), len(pairs))
+    first = vectors.unit[[vectors.vocab[p.first] for p in known]]
+    second = vectors.unit[[vectors.vocab[p.second] for p in known]]
+    rho = spearmanr((first * second).sum(1), [p.score for p in known]).statistic
+    return Score(float(rho), len(known), len(pairs))
+
+
+def analogy(
+    vectors: WordVectors, questions: Sequence[Analogy], exclude: bool = True, among: int | None = None
+) -> Score:
+    """How often `b - a + c` is nearest to `d`: man is to king as woman is to queen.
+
+    `exclude` bars the three words of the question from the answer, as is customary (and flattering); `among` limits
+    questions and answers to the first, that is most frequent, words.
+    """
+    among = min(among or len(vectors.vocab), len(vectors.vocab))
+    ids = vectors.vocab.ids
+    known = [q for q in questions if all(ids.get(w, among) < among for w in (q.a, q.b, q.c, q.d))]
+    if not known:
+        return Score(math.nan, 0, len(questions))
+    table = torch.as_tensor(np.ascontiguousarray(vectors.unit[:among]), dtype=torch.float32)
+    a, b, c, d = torch.tensor([[ids[w] for w in (q.a, q.b, q.c, q.d)] for q in known]).T
+    correct = 0
+    for i in range(0, len(known), 512):  # in blocks: all questions at once would need questions x words numbers
+        block = slice(i, i + 512)
+        targets = F.normalize(table[b[block]] - table[a[block]] + table[c[block]], dim=1)
+        cosines = targets @ table.T
+        if exclude:
+            for asked in (a, b, c):
+                cosines.scatter_(1, asked[block, None], -torch.inf)
+        correct += int((cosines.argmax(1) == d[block]).sum())
+    return Score(correct / len(known), len(known), len(questions))
+
+
+def analogies(vectors: WordVectors, sections: Mapping[str, Sequence[Analogy]], **options) -> dict[str, Score]:
+    """`analogy` for every section of a question set, and for all of them under the key "total"."""
+    scores = {name: analogy(vectors, questions, **options) for name, questions in sections.items()}
+    answered, asked = (sum(getattr(s, f) for s in scores.values()) for f in ("answered", "asked"))
+    correct = sum(s.value * s.answered for s in scores.values() if s.answered)
+    return scores | {"total": Score(correct / answered if answered else math.nan, answered, asked)}
+
+
+def perplexity(total_nll: float, tokens: int) -> float:
+    """The perplexity of a text: exp of its negative log likelihood (in nats) per token."""
+    if tokens < 1:
+        raise ValueError("perplexity needs at least one token")
+    return math.exp(total_nll / tokens)
+
+
+def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Sequence[int], k: int = 10) -> dict[str, float]:
+    """Rank documents for each query by cosine; `relevant[i]` is the row of the one right answer to query i.
+
+    Returns recall at 1 and at k, and the mean reciprocal rank. Ties count against the model.
+    """
+    if len(queries) != len(relevant):
+        raise ValueError(f"{len(queries)} queries need as many right answers, not {len(relevant)}")
+    q, d = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (queries, documents))
+    cosines = q @ d.T
+    target = cosines[np.arange(len(q)), list(relevant)][:, None]
+    ranks = (cosines >= target).sum(1)  # the target itself is one of them, so the best rank is 1
+    return {
+        "recall@1": float((ranks == 1).mean()),
+        f"recall@{k}": float((ranks <= k).mean()),
+        "mrr": float((1 / ranks).mean()),
+    }
+
+
+def probe(
+    features: np.ndarray, labels: np.ndarray, test_features: np.ndarray, test_labels: np.ndarray, penalty: float = 1e-3
+) -> float:
+    """Test accuracy of a linear classifier on frozen features: how plainly do they say what the labels ask?
+
+    Features are standardized with the training set's mean and deviation; the classifier is logistic regression
+    fitted to convergence by L-BFGS, `penalty` times the squared weights added to the mean loss.
+    """
+    classes, y = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError("a probe needs at least two classes in its training labels")
+    mean, deviation = features.mean(0), features.std(0) + 1e-8
+    x, x_test = (torch.as_tensor((f - mean) / deviation, dtype=torch.float32) for f in (features, test_features))
+    weight, bias = (
+        torch.zeros(x.shape[1], len(classes), requires_grad=True),
+        torch.zeros(len(classes), requires_grad=True),
+    )
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-9)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(x @ weight + bias, torch.as_tensor(y)) + penalty * weight.square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    predicted = classes[(x_test @ weight + bias).argmax(1).numpy()]
+    return float((predicted == np.asarray(test_labels)).mean())

@@ -1,0 +1,316 @@
+"""One training loop for every chapter: `fit(model, batches, loss)`.
+
+It knows nothing of any model: the `loss` function says what a batch means. On a laptop, on a GPU with mixed
+precision, or on several through `torchrun`, the call is the same and so is the result, up to rounding.
+"""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from lrm_utils import scale
+
+Loss = Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]]
+
+
+@dataclass
+class History:
+    """What happened: the training loss of every step (before its update), and every validation."""
+
+    losses: list[float] = field(default_factory=list)
+    validation: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> dict[str, list[float]]:
+        """The validations as columns: `history.metrics["loss"]`."""
+        return {name: [v[name] for v in self.validation] for name in (self.validation[0] if self.validation else {})}
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved with the weights, so that it can go on after an interruption."""
+
+    step: int = 0  # optimizer steps taken
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
+    best: float = math.inf
+    best_step: int = 0
+    waited: int = 0  # validations since the best one
+
+
+def fit(
+    model: nn.Module,
+    batches: Iterable | Callable[[int], Iterable],
+    loss: Loss,
+    *,
+    epochs: int | None = None,
+    steps: int | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    lr: float = 1e-3,
+    schedule: Callable[[int, int], float] | None = None,
+    clip: float | None = None,
+    accumulate: int = 1,
+    validate: Callable[[nn.Module], float | dict[str, float]] | None = None,
+    validate_every: int | None = None,
+    patience: int | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_minutes: float = 5.0,
+    amp: bool | None = None,
+    seed: int = 0,
+) -> History:
+    """Train `model` for a number of epochs or steps and return what happened; the model is left in eval mode.
+
+    batches: something to loop over once an epoch (a list, a DataLoader), or a function of the epoch number that
+        returns it. A batch is a tensor, or tensors in a tuple, list or dict, rows first.
+    loss: `loss(model, batch)` returns the mean over the rows, or a pair (sum, count) when rows do not weigh the same,
+        as with padded tokens. Sums and counts are added up over accumulated batches and processes *before* they are
+        divided, so neither changes the gradient.
+    optimizer: Adam at `lr` over the trainable parameters, unless another is given (then `lr` is not used).
+    schedule: `schedule(step, steps)` returns the factor on every learning rate at that step, counted from 0.
+    clip: the largest norm of the gradient. accumulate: batches per optimizer step.
+    validate: called with the model in eval mode after every epoch, or `validate_every` steps, and at the end; returns
+        a number or a dict. The first number is the one to watch: lower is better.
+    patience: stop after so many validations without a new best one, and return to the best weights.
+    checkpoint: a file written every `checkpoint_minutes` and at the end. When it exists, the run goes on from it and
+        ends where it would have ended without the interruption.
+    amp: mixed precision (float16 on a GPU, bfloat16 on a CPU); by default on a GPU only.
+    """
+    if (epochs is None) == (steps is None):
+        raise ValueError("say how long to train: either epochs=… or steps=…")
+    if patience is not None and validate is None:
+        raise ValueError("patience=… watches the validation loss: give validate=… too")
+    rank, world = _join()
+    device = scale.device()
+    amp = device.type == "cuda" if amp is None else amp
+    total = steps if steps is not None else _total_steps(batches, epochs, accumulate)
+    if schedule is not None and total is None:
+        raise ValueError("a schedule must know how many steps there are: give steps=…, or batches with a length")
+
+    model.to(device)
+    if optimizer is None:
+        optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr)
+    scaler = torch.amp.GradScaler(device.type, init_scale=256.0, enabled=amp and device.type == "cuda")
+    wrapped = model if world == 1 else DistributedDataParallel(model)
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", group["lr"])
+
+    history, at, best_weights = History(), Progress(), None
+    path = Path(checkpoint) if checkpoint else None
+    if path and path.exists():
+        history, at, best_weights = _load(path, model, optimizer, scaler, device)
+    saved = time.monotonic()
+
+    def save() -> None:
+        if path and rank == 0:
+            _save(path, model, optimizer, scaler, history, at, best_weights)
+
+    def stop() -> bool:
+        return at.step >= steps if steps is not None else at.epoch >= epochs
+
+    def validated() -> bool:
+        """Validate, remember the best weights, and say whether patience has run out."""
+        nonlocal best_weights
+        metrics = _validate(model, validate, world)
+        history.validation.append({"step": at.step, **metrics})
+        watched = next(iter(metrics.values()))
+        at.waited += 1
+        if watched < at.best:
+            at.best, at.best_step, at.waited = watched, at.step, 0
+            if patience is not None:
+                best_weights = {name: w.detach().clone() for name, w in model.state_dict().items()}
+        return patience is not None and at.waited >= patience
+
+    with tqdm(total=total, initial=at.step, leave=False, disable=not (_watched() and rank == 0)) as bar:
+        exhausted = patience is not None and at.waited >= patience
+        while not stop() and not exhausted:
+            for group in _groups(batches, at, seed, accumulate):
+                model.train()
+                for settings in optimizer.param_groups:
+                    settings["lr"] = settings["initial_lr"] * (schedule(at.step, total) if schedule else 1.0)
+                value = _step(wrapped, group, loss, optimizer, scaler, clip, device, amp, rank, world)
+                if not math.isfinite(value):
+                    raise FloatingPointError(
+                        f"the loss is {value} at step {at.step}: lower the learning rate, clip the gradient (clip=1), "
+                        "or look for a logarithm of 0 in the loss"
+                    )
+                history.losses.append(value)
+                at.step, at.batch = at.step + 1, at.batch + len(group)
+                bar.update()
+                bar.set_postfix(loss=f"{value:.4f}", refresh=False)
+                if validate and validate_every and at.step % validate_every == 0:
+                    exhausted = validated()
+                if path and time.monotonic() - saved >= 60 * checkpoint_minutes:
+                    save()
+                    saved = time.monotonic()
+                if exhausted or (steps is not None and stop()):
+                    break
+            else:
+                at.epoch, at.batch = at.epoch + 1, 0
+                if validate and not validate_every:
+                    exhausted = validated()
+    if validate and at.step and (not history.validation or history.validation[-1]["step"] != at.step):
+        validated()
+    if best_weights is not None:
+        model.load_state_dict(best_weights)
+    save()
+    model.eval()
+    return history
+
+
+def _step(model, group, loss, optimizer, scaler, clip, device, amp, rank, world) -> float:
+    """One optimizer step over a group of batches; returns the mean loss over all of them and all processes."""
+    optimizer.zero_grad(set_to_none=True)
+    summed = torch.zeros(2, dtype=torch.float64)  # the sum of the losses, and what it is to be divided by
+    for i, (batch, batch_seed) in enumerate(group):
+        batch = _to(_shard(batch, rank, world), device)
+        scale.seed_all(batch_seed + rank)  # every batch starts from its own seed, so a resumed run repeats itself
+        alone = world > 1 and i + 1 < len(group)  # processes need to meet once a step, not once a batch
+        dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
+        with model.no_sync() if alone else nullcontext():
+            with torch.autocast(device.type, dtype=dtype, enabled=amp):
+                value = loss(model, batch)
+            if not isinstance(value, tuple):
+                rows = _rows(batch)
+                value = value * rows, rows
+            scaler.scale(value[0]).backward()
+        summed += torch.tensor([float(value[0]), float(value[1])], dtype=torch.float64)
+    if world > 1:
+        summed = summed.to(device)
+        dist.all_reduce(summed)
+    value, count = summed.tolist()
+    scaler.unscale_(optimizer)
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    for p in parameters:
+        p.grad.mul_(world / count)  # DDP averages over processes: undo that, then divide by the count
+    if clip is not None:
+        nn.utils.clip_grad_norm_(parameters, clip)
+    scaler.step(optimizer)
+    scaler.update()
+    return value / count
+
+
+def _groups(batches, at: Progress, seed: int, accumulate: int) -> Iterator[list[tuple[Any, int]]]:
+    """The batches of one epoch, `accumulate` at a time, each with its seed; those already done are passed over."""
+
+    def seeded() -> Iterator[tuple[Any, int]]:
+        scale.seed_all(seed + at.epoch)
+        source, index = iter(batches(at.epoch) if callable(batches) else batches), 0
+        while True:
+            batch_seed = (seed * 1_000_003 + at.epoch) * 1_000_003 + index
+            scale.seed_all(batch_seed)  # batches that draw at random (masks, noise) are repeatable, too
+            try:
+                yield next(source), batch_seed
+            except StopIteration:
+                return
+            index += 1
+
+    done = at.batch
+    stream = seeded()
+    for _ in islice(stream, done):
+        pass
+    empty = done == 0
+    while group := list(islice(stream, accumulate)):
+        empty = False
+        yield group
+    if empty:
+        again = "; a generator can be looped over only once: pass a function of the epoch" if at.epoch else ""
+        raise ValueError(f"epoch {at.epoch} has no batches{again}")
+
+
+def _total_steps(batches, epochs: int, accumulate: int) -> int | None:
+    return epochs * math.ceil(len(batches) / accumulate) if hasattr(batches, "__len__") else None
+
+
+def _join() -> tuple[int, int]:
+    """This process's number and how many there are; joins the group when `torchrun` started several."""
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return (dist.get_rank(), world) if world > 1 else (0, 1)
+
+
+def _leaves(batch) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, dict | tuple | list):
+        for part in batch.values() if isinstance(batch, dict) else batch:
+            yield from _leaves(part)
+
+
+def _map(function: Callable[[Tensor], Tensor], batch):
+    if isinstance(batch, Tensor):
+        return function(batch)
+    if isinstance(batch, dict):
+        return {name: _map(function, part) for name, part in batch.items()}
+    if isinstance(batch, tuple | list):
+        return type(batch)(_map(function, part) for part in batch)
+    return batch
+
+
+def _rows(batch) -> int:
+    for tensor in _leaves(batch):
+        return len(tensor)
+    raise ValueError("a batch without a tensor: the loss must then return a pair (sum, count)")
+
+
+def _to(batch, device: torch.device):
+    return _map(lambda x: x.to(device, non_blocking=True), batch)
+
+
+def _shard(batch, rank: int, world: int):
+    """The rows of a batch that belong to this process: every `world`-th one."""
+    if world > 1 and _rows(batch) < world:
+        raise ValueError(f"a batch of {_rows(batch)} rows cannot be shared by {world} processes")
+    return batch if world == 1 else _map(lambda x: x[rank::world] if x.ndim else x, batch)
+
+
+def _validate(model: nn.Module, validate, world: int) -> dict[str, float]:
+    model.eval()
+    with torch.no_grad():
+        metrics = validate(model)
+    metrics = {k: float(v) for k, v in (metrics if isinstance(metrics, dict) else {"loss": metrics}).items()}
+    if world > 1:  # one process decides for all, or they would part company on the last digit
+        shared = [metrics]
+        dist.broadcast_object_list(shared)
+        metrics = shared[0]
+    return metrics
+
+
+def _watched() -> bool:
+    """Is a person looking? Never in stored outputs: `LRM_PROGRESS=0` while notebooks are executed."""
+    return os.environ.get("LRM_PROGRESS", "1") != "0" and ("ipykernel" in sys.modules or sys.stderr.isatty())
+
+
+def _save(path: Path, model, optimizer, scaler, history: History, at: Progress, best_weights) -> None:
+    """Write the state beside its place and move it there in one go: an interrupted save loses nothing."""
+    state = dict(model=model.state_dict(), optimizer=optimizer.state_dict(), scaler=scaler.state_dict())
+    state |= dict(history=asdict(history), at=asdict(at), best=best_weights)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    torch.save(state, partial)
+    os.replace(partial, path)
+
+
+def _load(path: Path, model, optimizer, scaler, device) -> tuple[History, Progress, dict | None]:
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        scaler.load_state_dict(state["scaler"])
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the checkpoint {path} does not fit this run: {reason}; delete it to start anew") from None
+    return History(**state["history"]), Progress(**state["at"]), state["best"]
