@@ -21,14 +21,6 @@ from matplotlib.patches import FancyBboxPatch
 STYLE = Path(__file__).with_name("lrm.mplstyle")
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 YELLOW, SKY, GRAY = "#E69F00", "#56B4E9", "#555555"
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#555555",
-]
 
 
 def use_style() -> None:
