@@ -1,5 +1,5 @@
-"""One function for each dataset of the course, returning plain frozen dataclasses. Those in `installed` arrive with pip
-and work offline; `miniature` is a generated world.
+"""One function for each dataset of the course, returning plain frozen dataclasses. Those of `installed` arrive with pip
+and work offline, those of `published` are downloaded on first use, and `miniature` is a generated world.
 """
 
 import importlib
@@ -23,10 +23,35 @@ from lrm_utils.data.installed import (
     stsb,
     word_pairs,
 )
+from lrm_utils.data.published import (
+    Answer,
+    Article,
+    Corpus,
+    ImdbReviews,
+    InferencePair,
+    InferencePairs,
+    Paragraph,
+    Question,
+    TaggedSentence,
+    Translation,
+    Treebank,
+    aclimdb,
+    fra_eng,
+    glove_6b,
+    ptb,
+    snli,
+    squad,
+    tinyshakespeare,
+    ud_english,
+    wikitext2,
+)
 
 __all__ = [
-    "Analogy", "DataUnavailable", "Review", "Reviews", "SentencePair", "SentencePairs", "Speech", "Splits", "WordPair",
-    "analogies", "glove", "minilm_folder", "reviews", "sotu", "stsb", "word_pairs",
+    "Analogy", "Answer", "Article", "Corpus", "DataUnavailable", "ImdbReviews", "InferencePair", "InferencePairs",
+    "Paragraph", "Question", "Review", "Reviews", "SentencePair", "SentencePairs", "Speech", "Splits",
+    "TaggedSentence", "Translation", "Treebank", "WordPair", "aclimdb", "analogies", "fra_eng", "glove", "glove_6b",
+    "minilm_folder", "ptb", "reviews", "snli", "sotu", "squad", "stsb", "tinyshakespeare", "ud_english", "wikitext2",
+    "word_pairs",
 ]
 
 

@@ -11,7 +11,7 @@ import io
 import re
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -65,17 +65,21 @@ class DataUnavailable(RuntimeError):
     """A dataset is missing, damaged or out of reach; the message says which and what to do about it."""
 
 
+class Parts:
+    """A dataset in several parts; it is shown by their sizes."""
+
+    def __repr__(self) -> str:
+        sizes = (f"{part.name}={len(getattr(self, part.name)):,}" for part in fields(self))
+        return f"{type(self).__name__}({', '.join(sizes)})"
+
+
 @dataclass(frozen=True, repr=False)
-class Splits(Generic[Item]):
-    """A dataset in three parts that share no item: train, choose by validation, report on test."""
+class Splits(Parts, Generic[Item]):
+    """A dataset in three parts: train on the first, choose by validation, report on test."""
 
     train: tuple[Item, ...]
     validation: tuple[Item, ...]
     test: tuple[Item, ...]
-
-    def __repr__(self) -> str:
-        sizes = (f"{name}={len(getattr(self, name)):,}" for name in ("train", "validation", "test"))
-        return f"{type(self).__name__}({', '.join(sizes)})"
 
 
 @dataclass(frozen=True)
