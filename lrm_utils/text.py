@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+")
-SENTENCE_END = re.compile(r"(?<=[.!?])[\"”')]*\s+(?=[\"“'(]*[A-Z])")
+SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"”')]))\s+(?=[\"“'(]*[A-Z])")
 
 
 def words(text: str) -> list[str]:

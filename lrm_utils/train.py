@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from lrm_utils import scale
+from lrm_utils.scale import device as best_device
+from lrm_utils.scale import seed_all
 
 Loss = Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]]
 
@@ -93,7 +94,7 @@ def fit(
     if patience is not None and validate is None:
         raise ValueError("patience=… watches the validation loss: give validate=… too")
     rank, world = _join()
-    device = scale.device()
+    device = best_device()
     amp = device.type == "cuda" if amp is None else amp
     total = steps if steps is not None else _total_steps(batches, epochs, accumulate)
     if schedule is not None and total is None:
@@ -138,8 +139,9 @@ def fit(
         while not stop() and not exhausted:
             for group in _groups(batches, at, seed, accumulate):
                 model.train()
+                factor = schedule(at.step, total) if schedule else 1.0
                 for settings in optimizer.param_groups:
-                    settings["lr"] = settings["initial_lr"] * (schedule(at.step, total) if schedule else 1.0)
+                    settings["lr"] = settings["initial_lr"] * factor
                 value = _step(wrapped, group, loss, optimizer, scaler, clip, device, amp, rank, world)
                 if not math.isfinite(value):
                     raise FloatingPointError(
@@ -176,7 +178,7 @@ def _step(model, group, loss, optimizer, scaler, clip, device, amp, rank, world)
     summed = torch.zeros(2, dtype=torch.float64)  # the sum of the losses, and what it is to be divided by
     for i, (batch, batch_seed) in enumerate(group):
         batch = _to(_shard(batch, rank, world), device)
-        scale.seed_all(batch_seed + rank)  # every batch starts from its own seed, so a resumed run repeats itself
+        seed_all(batch_seed + rank)  # every batch starts from its own seed, so a resumed run repeats itself
         alone = world > 1 and i + 1 < len(group)  # processes need to meet once a step, not once a batch
         dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
         with model.no_sync() if alone else nullcontext():
@@ -186,7 +188,7 @@ def _step(model, group, loss, optimizer, scaler, clip, device, amp, rank, world)
                 rows = _rows(batch)
                 value = value * rows, rows
             scaler.scale(value[0]).backward()
-        summed += torch.tensor([float(value[0]), float(value[1])], dtype=torch.float64)
+        summed += torch.tensor([torch.as_tensor(part).item() for part in value], dtype=torch.float64)
     if world > 1:
         summed = summed.to(device)
         dist.all_reduce(summed)
@@ -206,11 +208,11 @@ def _groups(batches, at: Progress, seed: int, accumulate: int) -> Iterator[list[
     """The batches of one epoch, `accumulate` at a time, each with its seed; those already done are passed over."""
 
     def seeded() -> Iterator[tuple[Any, int]]:
-        scale.seed_all(seed + at.epoch)
+        seed_all(seed + at.epoch)
         source, index = iter(batches(at.epoch) if callable(batches) else batches), 0
         while True:
             batch_seed = (seed * 1_000_003 + at.epoch) * 1_000_003 + index
-            scale.seed_all(batch_seed)  # batches that draw at random (masks, noise) are repeatable, too
+            seed_all(batch_seed)  # batches that draw at random (masks, noise) are repeatable, too
             try:
                 yield next(source), batch_seed
             except StopIteration:

@@ -1,0 +1,257 @@
+"""The training loop does what it says: schedules, sums, stops, resumes, and the same on one process or two."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+import lrm_utils as lrm
+
+N, D = 24, 3
+
+
+def problem(dropout=0.0):
+    """A small regression: model, batches of 8 rows, and a loss that is the mean over the rows."""
+    torch.manual_seed(0)
+    x = torch.randn(N, D)
+    y = x @ torch.tensor([1.0, -2.0, 0.5]) + 0.3
+    model = nn.Sequential(nn.Linear(D, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
+    return model, [(x[i : i + 8], y[i : i + 8]) for i in range(0, N, 8)], loss
+
+
+def loss(model, batch):
+    x, y = batch
+    return (model(x)[:, 0] - y).square().mean()
+
+
+def loss_as_sum(model, batch):
+    x, y = batch
+    return (model(x)[:, 0] - y).square().sum(), len(x)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def sgd(model, lr=0.1):
+    return torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def test_training_lowers_the_loss_and_leaves_the_model_in_eval_mode():
+    model, batches, loss = problem()
+    history = lrm.fit(model, batches, loss, epochs=60, lr=0.03)
+    assert len(history.losses) == 180
+    assert history.losses[-1] < 0.1 * history.losses[0]
+    assert not model.training
+
+
+def test_the_first_loss_is_that_of_the_untrained_model():
+    model, batches, loss = problem()
+    before = loss(model, batches[0]).item()
+    assert lrm.fit(model, batches, loss, steps=1).losses == [pytest.approx(before)]
+
+
+def test_steps_may_end_inside_an_epoch_and_span_several():
+    model, batches, loss = problem()
+    assert len(lrm.fit(model, batches, loss, steps=2).losses) == 2
+    assert len(lrm.fit(model, batches, loss, steps=7).losses) == 7
+
+
+def test_plain_gradient_descent_equals_the_loop_written_out():
+    model, batches, loss = problem()
+    lrm.fit(model, batches, loss, epochs=2, optimizer=sgd(model))
+    expected, batches, _ = problem()
+    optimizer = sgd(expected)
+    for _ in range(2):
+        for batch in batches:
+            optimizer.zero_grad()
+            loss(expected, batch).backward()
+            optimizer.step()
+    torch.testing.assert_close(weights(model), weights(expected))
+
+
+@pytest.mark.parametrize("loss", [loss, loss_as_sum])
+def test_accumulated_batches_of_unequal_size_give_the_gradient_of_the_whole(loss):
+    model, batches, _ = problem()
+    x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    uneven = [(x[:5], y[:5]), (x[5:6], y[5:6]), (x[6:], y[6:])]
+    history = lrm.fit(model, uneven, loss, epochs=3, optimizer=sgd(model), accumulate=3)
+    whole, _, _ = problem()
+    expected = lrm.fit(whole, [(x, y)], loss, epochs=3, optimizer=sgd(whole))
+    torch.testing.assert_close(weights(model), weights(whole))
+    assert history.losses == pytest.approx(expected.losses)
+
+
+def test_the_schedule_scales_every_learning_rate_from_step_0_to_the_last():
+    model, batches, loss = problem()
+    seen = []
+    optimizer = torch.optim.SGD([dict(params=[p], lr=0.1 * (i + 1)) for i, p in enumerate(model.parameters())])
+
+    def schedule(step, steps):
+        seen.append((step, steps))
+        return 1 - step / steps
+
+    lrm.fit(model, batches, loss, epochs=2, optimizer=optimizer, schedule=schedule)
+    assert seen == [(i, 6) for i in range(6)]
+    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.1 / 6, 0.2 / 6, 0.3 / 6, 0.4 / 6])
+
+
+def test_clipping_bounds_the_step():
+    model, batches, loss = problem()
+    before = weights(model)
+    lrm.fit(model, batches, loss, steps=1, optimizer=sgd(model, lr=1.0), clip=0.01)
+    assert (weights(model) - before).norm() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_frozen_layers_do_not_move():
+    model, batches, loss = problem()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    lrm.fit(model, batches, loss, epochs=2, lr=0.1)
+    assert torch.equal(model[0].weight, before)
+
+
+def test_early_stop_returns_to_the_best_weights():
+    model, batches, loss = problem()
+    values, seen = iter([3.0, 1.0, 2.0, 2.5, 9.0]), []
+
+    def validate(model):
+        assert not model.training
+        seen.append(weights(model))
+        return {"loss": next(values), "accuracy": 0.5}
+
+    history = lrm.fit(model, batches, loss, epochs=50, validate=validate, patience=2)
+    assert history.metrics == {"step": [3, 6, 9, 12], "loss": [3.0, 1.0, 2.0, 2.5], "accuracy": [0.5] * 4}
+    assert torch.equal(weights(model), seen[1])
+
+
+def test_validation_runs_every_so_many_steps_and_at_the_end():
+    model, batches, loss = problem()
+    history = lrm.fit(model, batches, loss, steps=5, validate=lambda m: 1.0, validate_every=2)
+    assert history.metrics["step"] == [2, 4, 5]
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop_at", [2, 3, 7])
+def test_an_interrupted_run_ends_where_it_would_have_ended(tmp_path, stop_at):
+    def noisy(epoch):
+        """Batches drawn at random from the global generator, as masking on the fly would."""
+        for x, y in problem()[1]:
+            yield x + 0.1 * torch.randn_like(x), y
+
+    options = dict(epochs=4, lr=0.02, validate=lambda m: float(weights(m).norm()), patience=9, seed=5)
+    straight, _, _ = problem(dropout=0.3)
+    expected = lrm.fit(straight, noisy, loss, **options)
+
+    count = 0
+
+    def failing(model, batch):
+        nonlocal count
+        count += 1
+        if count > stop_at:
+            raise Interrupted
+        return loss(model, batch)
+
+    path = tmp_path / "run.pt"
+    model, _, _ = problem(dropout=0.3)
+    with pytest.raises(Interrupted):
+        lrm.fit(model, noisy, failing, checkpoint=path, checkpoint_minutes=0, **options)
+    model, _, _ = problem(dropout=0.3)
+    history = lrm.fit(model, noisy, loss, checkpoint=path, **options)
+    assert torch.equal(weights(model), weights(straight))
+    assert history == expected
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    model, batches, loss = problem()
+    first = lrm.fit(model, batches, loss, epochs=2, checkpoint=tmp_path / "run.pt")
+    after = weights(model)
+    assert lrm.fit(model, batches, loss, epochs=2, checkpoint=tmp_path / "run.pt") == first
+    assert torch.equal(weights(model), after)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    model, batches, loss = problem()
+    lrm.fit(model, batches, loss, steps=1, checkpoint=tmp_path / "run.pt")
+    with pytest.raises(ValueError, match="does not fit this run.*delete it to start anew"):
+        lrm.fit(nn.Linear(D, 1), batches, loss, steps=1, checkpoint=tmp_path / "run.pt")
+    (tmp_path / "run.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match="delete it to start anew"):
+        lrm.fit(model, batches, loss, steps=1, checkpoint=tmp_path / "run.pt")
+
+
+def test_mixed_precision_learns_too():
+    model, batches, loss = problem()
+    history = lrm.fit(model, batches, loss, epochs=60, lr=0.03, amp=True)
+    assert history.losses[-1] < 0.2 * history.losses[0]
+
+
+def test_bad_requests_are_answered_in_one_sentence():
+    model, batches, loss = problem()
+    with pytest.raises(ValueError, match="either epochs=… or steps=…"):
+        lrm.fit(model, batches, loss)
+    with pytest.raises(ValueError, match="give validate=… too"):
+        lrm.fit(model, batches, loss, steps=1, patience=1)
+    with pytest.raises(ValueError, match="epoch 0 has no batches"):
+        lrm.fit(model, [], loss, epochs=1)
+    with pytest.raises(ValueError, match="a generator can be looped over only once"):
+        lrm.fit(model, (b for b in batches), loss, epochs=2)
+    with pytest.raises(ValueError, match="a schedule must know how many steps"):
+        lrm.fit(model, lambda epoch: batches, loss, epochs=2, schedule=lambda step, steps: 1.0)
+    with pytest.raises(FloatingPointError, match="the loss is nan at step 0: lower the learning rate"):
+        lrm.fit(model, batches, lambda m, b: loss(m, b) * torch.nan, steps=1)
+
+
+def test_no_progress_bar_is_shown_where_outputs_are_stored(capfd):
+    model, batches, loss = problem()
+    lrm.fit(model, batches, loss, epochs=3)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_two_processes_give_the_result_of_one_at_the_same_global_batch(tmp_path):
+    """`torchrun` with two gloo processes, an odd number of rows, accumulation, clipping and unequal token counts."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        textwrap.dedent("""
+        import os, sys, torch
+        from torch import nn
+        import lrm_utils as lrm
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(9, 6), nn.Linear(6, 9))
+        ids, lengths = torch.randint(9, (27, 5)), torch.randint(2, 6, (27,))
+
+        def loss(model, batch):
+            ids, lengths = batch
+            real = torch.arange(4) < lengths[:, None] - 1
+            scores = model(ids[:, :-1]).transpose(1, 2)
+            nll = nn.functional.cross_entropy(scores, ids[:, 1:], reduction="none")
+            return (nll * real).sum(), real.sum()
+
+        batches = [(ids[i : i + 9], lengths[i : i + 9]) for i in (0, 9, 18)]
+        history = lrm.fit(model, batches, loss, epochs=5, lr=0.05, accumulate=2, clip=0.5,
+                          validate=lambda m: float(m[1].weight.norm()))
+        if int(os.environ.get("RANK", 0)) == 0:
+            torch.save([history.losses, history.metrics["loss"], model.state_dict()], sys.argv[1])
+        """)
+    )
+    results = []
+    for processes in (1, 2):
+        out = tmp_path / f"{processes}.pt"
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        run = subprocess.run([*command, str(script), str(out)], capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0, run.stderr[-2000:]
+        results.append(torch.load(out, weights_only=True))
+    (losses, validation, one), (losses_two, validation_two, two) = results
+    assert losses_two == pytest.approx(losses, rel=1e-5)
+    assert validation_two == pytest.approx(validation, rel=1e-5)
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5)
+    assert os.environ.get("WORLD_SIZE") is None

