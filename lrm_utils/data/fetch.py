@@ -9,6 +9,7 @@ import io
 import os
 import re
 import stat
+import struct
 import tarfile
 import warnings
 import zipfile
@@ -255,12 +256,17 @@ def decode(content: bytes, name: str) -> str:
         ) from None
 
 
+DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, OSError, EOFError, ValueError, RuntimeError)
+
+
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     """Turn the many errors of a damaged archive into one."""
     try:
         yield
-    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (DataUnavailable, FileNotFoundError, PermissionError):
+        raise
+    except DAMAGE as error:
         raise DataUnavailable(f"{path} is damaged ({error}): delete it and try again") from None
 
 

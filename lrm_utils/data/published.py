@@ -198,19 +198,16 @@ def glove_6b(dimensions: int = 100) -> WordVectors:
     path, member = fetch("glove-6b"), f"glove.6B.{dimensions}d.txt"
     types = {"word": pa.string()} | {str(d): pa.float32() for d in range(dimensions)}
     words, blocks = [], []
-    try:
-        with open_member(path, member) as file:
-            batches = csv.open_csv(
-                file,
-                csv.ReadOptions(column_names=list(types), block_size=1 << 24, use_threads=False),
-                csv.ParseOptions(delimiter=" ", quote_char=False, newlines_in_values=False),
-                csv.ConvertOptions(column_types=types, null_values=[]),
-            )
-            for batch in batches:
-                words += batch["word"].to_pylist()
-                blocks.append(np.column_stack([column.to_numpy() for column in batch.columns[1:]]))
-    except pa.ArrowInvalid as error:
-        raise DataUnavailable(f"{member} in {path} is not a table of word vectors ({error}): delete the file") from None
+    with open_member(path, member) as file:
+        batches = csv.open_csv(
+            file,
+            csv.ReadOptions(column_names=list(types), block_size=1 << 24, use_threads=False),
+            csv.ParseOptions(delimiter=" ", quote_char=False, newlines_in_values=False),
+            csv.ConvertOptions(column_types=types, null_values=[]),
+        )
+        for batch in batches:
+            words += batch["word"].to_pylist()
+            blocks.append(np.column_stack([column.to_numpy() for column in batch.columns[1:]]))
     return WordVectors(Vocab(tuple(words), np.zeros(len(words), dtype=np.int64)), np.concatenate(blocks))
 
 
