@@ -213,7 +213,7 @@ def _download(item: Published, path: Path) -> None:
             f"Connect to the network and try again, or put a copy at {path}.",
             "The environment variable LRM_DATA moves the data folder.",
         ])
-    ) from None
+    )
 
 
 def _in_short(error: Exception) -> str:
