@@ -4,7 +4,7 @@ The drawings are set inline into the pages, so they take their colors from the s
 can be selected, and a node links to its chapter as soon as `_toc.yml` lists that chapter. Each diagram is drawn twice,
 wide and for a phone, from the same description. Equal input gives equal bytes.
 
-    python tools/figures.py            # rewrite _static/figures/*.svg, _static/logo.svg, _static/favicon.svg
+    python tools/figures.py            # rewrite _static/figures/*.svg and the logo, favicon and badge in _static
     python tools/figures.py --check    # change nothing; exit 1 if a file differs from what the code draws
 """
 
@@ -350,6 +350,17 @@ def logo(size: int) -> str:
     )
 
 
+def badge() -> str:
+    """The button at the top of each notebook. It is a picture of its own there, so its colors are fixed."""
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 128 24" width="128" height="24" role="img">'
+        '<title>Open in Colab</title><rect width="128" height="24" rx="5" fill="#1f4e79"/>'
+        '<path d="M11 6.5v11l9-5.5Z" fill="#f0b556"/>'
+        '<text x="29" y="16.3" font-family="Verdana,DejaVu Sans,sans-serif" font-size="12" fill="#fff" '
+        'textLength="88" lengthAdjust="spacingAndGlyphs">Open in Colab</text></svg>\n'
+    )
+
+
 def drawings() -> dict[str, str]:
     """Every file this program owns, by its path from the root of the repository."""
     pages = chapter_pages()
@@ -360,6 +371,7 @@ def drawings() -> dict[str, str]:
         "_static/figures/layers-narrow.svg": three_layers(narrow=True, pages=pages),
         "_static/logo.svg": logo(64),
         "_static/favicon.svg": logo(32),
+        "_static/open-in-colab.svg": badge(),
     }
 
 

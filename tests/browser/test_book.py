@@ -108,13 +108,17 @@ def test_theme_can_be_switched(server: str, page: Page) -> None:
 
 
 def test_paper_shows_the_article_alone(server: str, page: Page) -> None:
-    """In print there is no sidebar and no button, and every solution is open, because paper cannot be clicked."""
+    """In print there is no sidebar and no dark theme, and every solution is open, because paper cannot be clicked."""
     page.goto(server + ([name for name in book_pages() if has_solution(name)] or ["notation.html"])[0])
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
     page.emulate_media(media="print")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
     for part in [".bd-sidebar-primary", ".bd-sidebar-secondary", ".bd-header-article"]:
         expect(page.locator(part).first).to_be_hidden()
     for solution in page.locator(SOLUTION).all():
         expect(solution.locator(".admonition-title ~ *").first).to_be_visible()
+    page.emulate_media(media="screen")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
 def test_drawings_of_the_landing_page_fit_the_screen(server: str, page: Page) -> None:
