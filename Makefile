@@ -43,7 +43,7 @@ browser: $(READY)  ## open every page of the built book in Chromium
 lab: $(READY)  ## JupyterLab on the chapters
 	$(BIN)/jupyter lab chapters
 
-notebook: $(READY)  ## run one notebook and store it: make notebook NB=chapters/…/01_x.ipynb
+notebook: export  ## run one notebook and store it: make notebook NB=chapters/…/01_x.ipynb
 	$(BIN)/python tools/notebooks.py run $(NB)
 
 setup-cells: $(READY)  ## rewrite every setup cell and Colab badge from _config.yml

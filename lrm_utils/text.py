@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from scipy import sparse
 
 WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+")
 SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"”')]))\s+(?=[\"“'(]*[A-Z])")
@@ -94,13 +95,13 @@ class Vocab:
 
 @dataclass(frozen=True)
 class WordVectors:
-    """One vector for each word of a vocabulary: row i of `matrix` belongs to word i."""
+    """One vector for each word of a vocabulary: row i of `matrix`, dense or sparse, belongs to word i."""
 
     vocab: Vocab
-    matrix: np.ndarray = field(repr=False)
+    matrix: np.ndarray | sparse.csr_array = field(repr=False)
 
     def __post_init__(self):
-        if self.matrix.ndim != 2 or len(self.matrix) != len(self.vocab):
+        if self.matrix.ndim != 2 or self.matrix.shape[0] != len(self.vocab):
             raise ValueError(
                 f"a matrix of shape {self.matrix.shape} does not fit {len(self.vocab):,} words, a row each"
             )
@@ -110,15 +111,19 @@ class WordVectors:
         return self.matrix[self.vocab[word]]
 
     @cached_property
-    def unit(self) -> np.ndarray:
+    def unit(self) -> np.ndarray | sparse.csr_array:
         """All vectors scaled to length 1 (a zero vector stays zero), so that a dot product is a cosine."""
-        lengths = np.linalg.norm(self.matrix, axis=1, keepdims=True)
-        return self.matrix / np.maximum(lengths, np.finfo(self.matrix.dtype).tiny)
+        lengths = np.sqrt((self.matrix * self.matrix).sum(1))
+        inverse = (1 / np.maximum(lengths, np.finfo(float).tiny)).astype(self.matrix.dtype)
+        if sparse.issparse(self.matrix):
+            return sparse.csr_array(sparse.diags_array(inverse) @ self.matrix)
+        return self.matrix * inverse[:, None]
 
     def neighbors(self, word: str, k: int = 10) -> list[tuple[str, float]]:
         """The `k` words whose vectors have the largest cosine with the vector of `word`, with that cosine."""
         row = self.vocab[word]
-        cosines = self.unit @ self.unit[row]
+        query = self.unit[[row]]
+        cosines = self.unit @ (query.toarray() if sparse.issparse(query) else query)[0]
         cosines[row] = -np.inf  # a word is not its own neighbor
         k = min(k, len(self.vocab) - 1)
         best = np.argpartition(-cosines, k - 1)[:k] if k else []

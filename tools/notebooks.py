@@ -104,12 +104,25 @@ def normalize(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         if cell.execution_count is not None:
             count += 1
             cell.execution_count = count
+        cell.outputs = _merge_streams(cell.outputs)
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = count
             if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
                 cell.metadata["mystnb"] = {"image": {"alt": alt}}  # where myst-nb looks for it
     return notebook
+
+
+def _merge_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Join neighboring pieces of one stream: where they were cut depends on the machine's speed."""
+    merged: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        last = merged[-1] if merged else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            merged.append(output)
+    return merged
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -142,12 +155,13 @@ def execute(path: Path, timeout: int = 600) -> None:
         for index, cell in enumerate(notebook.cells):
             client.execute_cell(cell, index)
         seconds = time.monotonic() - begin
-        probe = nbformat.v4.new_code_cell(PEAK_MEMORY)
-        client.execute_cell(probe, len(notebook.cells), store_history=False)
+        notebook.cells.append(nbformat.v4.new_code_cell(PEAK_MEMORY))
+        client.execute_cell(notebook.cells[-1], len(notebook.cells) - 1, store_history=False)
+    peak = int(notebook.cells.pop().outputs[0].text)
     recorded = dict(notebook.metadata.get("lrm", {}))
-    notebook.metadata["lrm"] = recorded | {"seconds": round(seconds), "peak_mb": int(probe.outputs[0].text)}
+    notebook.metadata["lrm"] = recorded | {"seconds": round(seconds), "peak_mb": peak}
     write(normalize(notebook), path)
-    print(f"{path.name}: {seconds:.0f} s, {probe.outputs[0].text.strip()} MB")
+    print(f"{path.name}: {seconds:.0f} s, {peak:,} MB")
 
 
 def main() -> None:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import pooch
 import requests
 
 from lrm_utils.data.installed import DataUnavailable
@@ -160,6 +159,8 @@ UNSAFE = re.compile(r"^[/\\]|^[A-Za-z]:|(^|[/\\])\.\.([/\\]|$)")  # absolute, wi
 def folder() -> Path:
     """The data folder: the environment variable LRM_DATA, or the usual cache folder of the operating system."""
     chosen = os.environ.get("LRM_DATA")
+    import pooch  # here, because importing it in a notebook warns of missing widgets, and few runs download
+
     return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("lrm"))
 
 
@@ -196,6 +197,8 @@ def _compare(item: Published, path: Path, content: bytes | None = None) -> None:
 
 def _download(item: Published, path: Path) -> None:
     """Try each address in turn; pooch writes to a temporary file, which is deleted unless its hash is right."""
+    import pooch
+
     problems = []
     for url in item.urls:
         cache = pooch.create(path.parent, base_url="", registry={item.file: item.hash}, urls={item.file: url},
