@@ -1,4 +1,5 @@
-// Runs inside a page on a narrow screen: how wide the page is, and which parts of the article are cut off at the right edge.
+// Runs inside a page on a narrow screen: how wide the page is, which parts of the article are cut off at the right edge,
+// and which pictures lost their shape when they were made to fit.
 () => {
   const scrolls = element => {          // inside a box that scrolls by itself
     for (let e = element.parentElement; e && e !== document.body; e = e.parentElement)
@@ -12,5 +13,13 @@
     .sort((a, b) => b[0] - a[0])
     .slice(0, 5)
     .map(([right, e]) => `${e.tagName.toLowerCase()}.${e.className?.baseVal ?? e.className} to ${Math.round(right)} px`);
-  return {wide: document.scrollingElement.scrollWidth, offenders};
+  const squashed = [...document.querySelectorAll(".bd-article img")]
+    .filter(i => i.naturalWidth && i.checkVisibility())
+    .filter(i => {
+      const style = getComputedStyle(i), inner = side => parseFloat(style[`padding-${side}`]);
+      const width = i.clientWidth - inner("left") - inner("right"), height = i.clientHeight - inner("top") - inner("bottom");
+      return Math.abs(Math.log((width / height) / (i.naturalWidth / i.naturalHeight))) > 0.03;
+    })
+    .map(i => i.alt || i.src);
+  return {squashed, wide: document.scrollingElement.scrollWidth, offenders};
 }

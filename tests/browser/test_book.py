@@ -55,6 +55,10 @@ def test_pictures_have_text_alternatives(visit: Visit) -> None:
     assert not visit.report["withoutAlt"], f"no alt text: {visit.report['withoutAlt']}"
 
 
+def test_pictures_keep_their_shape_on_a_phone(visit: Visit) -> None:
+    assert not (squashed := visit.report["phone"]["squashed"]), f"squashed to fit: {squashed}"
+
+
 def test_links_within_the_book_lead_somewhere(visit: Visit, server: str) -> None:
     local = {link for link in visit.report["links"] if link.startswith(server)}
     paths = {unquote(urlsplit(link).path).lstrip("/") or "index.html" for link in local}
