@@ -22,7 +22,7 @@ def co_occurrence(documents, V, window, weight=lambda distance: 1.0):
     starts = np.concatenate([[0], np.cumsum(real)])  # where each row of O begins
     O = sparse.csr_array((np.ones(real.sum()), tokens[real], starts), shape=(N, V))
     offsets = range(1, window + 1)
-    bands = [np.full(N, weight(distance)) for distance in offsets]
+    bands = [[float(weight(d))] for d in offsets]  # one number along each diagonal
     W = sparse.diags_array(bands, offsets=offsets, shape=(N, N), format="csr")
     X = O.T.tocsr() @ (W @ O)
     return X + X.T
