@@ -37,7 +37,7 @@ def photograph(page_file: Path, out: Path, width: int, height: int, dark: bool, 
         page.goto(page_file.as_uri())
         page.evaluate("window.MathJax?.startup?.promise")
         if paper:
-            page.pdf(path=out, format="A4", print_background=True)
+            page.pdf(path=out, format="A4", print_background=True, prefer_css_page_size=True)
         else:
             page.screenshot(path=out, full_page=full)
         browser.close()
