@@ -1,0 +1,136 @@
+"""Break the course on purpose, in a copy, and see that it is noticed. Each test is named after the damage."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests/book"))
+import export  # noqa: E402
+import notebooks  # noqa: E402
+from test_notebooks import complaints  # noqa: E402
+
+FIRST = notebooks.all_notebooks()[0]
+
+
+def small_notebook(folder: Path) -> Path:
+    """A notebook of two cells, one of which prints a trained number."""
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [
+        nbformat.v4.new_code_cell("print('2 + 2 =', 2 + 2)"),
+        nbformat.v4.new_code_cell("import time\nprint('loss ≈', time.perf_counter())"),
+    ]
+    path = folder / "small.ipynb"
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    nbformat.write(notebook, path)
+    subprocess.run(
+        [sys.executable, "-m", "jupyter", "execute", "--inplace", str(path)], check=True, capture_output=True
+    )
+    return path
+
+
+def nbval(path: Path) -> subprocess.CompletedProcess:
+    """Compare a notebook with a fresh run, as `make test` does."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", str(path)]
+    command += ["--nbval-sanitize-with", str(ROOT / "tests/nbval.cfg"), "--rootdir", str(path.parent), "-c", os.devnull]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    return small_notebook(tmp_path_factory.mktemp("stored"))
+
+
+def test_a_stored_output_edited_by_hand_is_refused(stored, tmp_path):
+    assert nbval(stored).returncode == 0, "the untouched notebook passes, its ≈ included"
+    edited = tmp_path / "edited.ipynb"
+    edited.write_text(stored.read_text().replace("2 + 2 = 4", "2 + 2 = 5"))
+    run = nbval(edited)
+    assert run.returncode == 1
+    assert "2 + 2 = 5" in run.stdout
+
+
+def test_a_notebook_stripped_of_outputs_is_refused():
+    notebook = notebooks.read(FIRST)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    found = "\n".join(complaints(notebook))
+    assert "stored without having been run" in found
+    assert "no cell has an output" in found
+
+
+def test_a_notebook_run_out_of_order_is_refused():
+    notebook = notebooks.read(FIRST)
+    first, second, *_ = (c for c in notebook.cells if c.cell_type == "code")
+    first.execution_count, second.execution_count = second.execution_count, first.execution_count
+    assert "from top to bottom" in "\n".join(complaints(notebook))
+
+
+def test_an_approximate_number_without_a_check_is_refused():
+    notebook = nbformat.v4.new_notebook()
+    output = nbformat.v4.new_output("stream", name="stdout", text="loss ≈ 0.3")
+    notebook.cells = [nbformat.v4.new_code_cell("print(loss)", execution_count=1, outputs=[output])]
+    assert "without a check" in "\n".join(complaints(notebook))
+    notebook.cells.append(nbformat.v4.new_code_cell("check.close(loss, 0.3, 0.1)", execution_count=2))
+    assert complaints(notebook) == []
+
+
+def test_an_exemption_without_a_reason_is_refused():
+    notebook = notebooks.read(FIRST)
+    cell = next(c for c in notebook.cells if c.cell_type == "code")
+    cell.metadata["tags"] = ["nbval-ignore-output"]
+    assert "without a `reason`" in "\n".join(complaints(notebook))
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The parts of the course that the export reads and writes, in a folder of their own."""
+    for part in ("chapters", "lrm_utils/models"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    for part in ("pyproject.toml", "_config.yml"):
+        shutil.copy(ROOT / part, tmp_path / part)
+    return tmp_path
+
+
+def test_an_untouched_copy_has_no_drift(copy):
+    assert export.drift(copy) == []
+
+
+def test_an_exported_module_edited_by_hand_is_refused(copy):
+    module = copy / "lrm_utils/models/cooccurrence.py"
+    module.write_text(module.read_text().replace("window < 1", "window < 0"))
+    (found,) = export.drift(copy)
+    assert "-    if window < 0:" in found
+    assert "+    if window < 1:" in found
+
+
+def test_an_exported_cell_changed_without_its_module_is_refused(copy):
+    path = copy / FIRST.relative_to(ROOT)
+    path.write_text(path.read_text().replace("window < 1", "window < 2"))
+    assert "+    if window < 2:" in export.drift(copy)[0]
+
+
+def test_a_module_without_a_notebook_is_refused(copy):
+    (copy / "lrm_utils/models/stray.py").write_text("")
+    assert export.drift(copy) == ["stray.py belongs to no notebook: delete it"]
+
+
+def test_the_modules_equal_the_exported_cells_of_their_notebooks():
+    assert export.drift() == []
+
+
+def test_changing_the_address_in_the_configuration_changes_every_generated_cell(copy):
+    config = copy / "_config.yml"
+    config.write_text(config.read_text().replace(notebooks.repository(copy)[0], "https://github.com/else/where"))
+    path = copy / FIRST.relative_to(ROOT)
+    notebook = notebooks.read(path)
+    notebooks.write_generated_cells(notebook, path, copy)
+    assert "git+https://github.com/else/where" in notebooks.tagged(notebook, "setup")[0].source
+    assert "/github/else/where/blob/main/chapters/" in notebooks.tagged(notebook, "badge")[0].source
