@@ -32,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))    # more than /truncated.txt sends
+        self.send_header("Content-Length", str(len(CONTENT)))  # more than /truncated.txt sends
         self.end_headers()
         self.wfile.write(PAGES[self.path])
 
@@ -55,7 +55,7 @@ def server():
 @pytest.fixture
 def dead():
     """An address where nobody listens."""
-    with socket.socket() as taken:                               # bound, so that nobody else gets the port
+    with socket.socket() as taken:  # bound, so that nobody else gets the port
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
@@ -77,8 +77,14 @@ def publish(monkeypatch, folder):
 
     def register(*urls, bundle=None):
         item = fetch.Published(
-            "people", "people.txt", urls, f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", "CC0",
-            "http://127.0.0.1/", len(CONTENT), bundle,
+            "people",
+            "people.txt",
+            urls,
+            f"sha256:{hashlib.sha256(CONTENT).hexdigest()}",
+            "CC0",
+            "http://127.0.0.1/",
+            len(CONTENT),
+            bundle,
         )
         monkeypatch.setitem(fetch.REGISTRY, "people", item)
         return item
@@ -105,14 +111,18 @@ def test_a_file_in_the_folder_is_not_downloaded_again(publish, server):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fetch.read("people") == CONTENT
-        fetch._looked_at.clear()                                 # as a new process would see it
+        fetch._looked_at.clear()  # as a new process would see it
         assert fetch.read("people") == CONTENT
     assert len(server.asked) == before
 
 
 @pytest.mark.parametrize(
-    ("page", "reason"), [("corrupt.txt", "wrong bytes"), ("truncated.txt", "the transfer broke off"),
-                         ("absent.txt", "the server answered 404")],
+    ("page", "reason"),
+    [
+        ("corrupt.txt", "wrong bytes"),
+        ("truncated.txt", "the transfer broke off"),
+        ("absent.txt", "the server answered 404"),
+    ],
 )
 def test_a_bad_download_is_an_error_and_leaves_nothing_in_the_folder(publish, server, folder, page, reason):
     publish(f"{server.url}/{page}")
@@ -143,8 +153,14 @@ def test_without_network_one_message_names_file_addresses_and_folder(publish, de
     with pytest.raises(DataUnavailable) as error:
         fetch.fetch("people")
     message = str(error.value)
-    for part in ("people.txt", f"{len(CONTENT):,} bytes", f"{dead}/people.txt: no connection",
-                 f"{dead}/mirror/people.txt: no connection", str(folder / "people.txt"), "LRM_DATA"):
+    for part in (
+        "people.txt",
+        f"{len(CONTENT):,} bytes",
+        f"{dead}/people.txt: no connection",
+        f"{dead}/mirror/people.txt: no connection",
+        str(folder / "people.txt"),
+        "LRM_DATA",
+    ):
         assert part in message
     assert len(message.splitlines()) < 8
     shown = "".join(traceback.format_exception(error.value))
@@ -203,7 +219,7 @@ def make_zip(path, members, mode=0o644):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             info = zipfile.ZipInfo(name)
-            info.filename = name                                 # as it is: ZipInfo would tidy some names
+            info.filename = name  # as it is: ZipInfo would tidy some names
             info.external_attr = mode << 16
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, content)
@@ -256,7 +272,7 @@ def test_an_archive_with_a_link_or_device_is_refused(tmp_path, kind):
 
 
 def test_an_archive_that_declares_absurd_sizes_is_refused(tmp_path):
-    members = {"set/zeros.txt": bytes(64 << 20)}                 # shrinks a thousandfold
+    members = {"set/zeros.txt": bytes(64 << 20)}  # shrinks a thousandfold
     with pytest.raises(DataUnavailable, match="declares 67,108,864 bytes"):
         fetch.read_member(make_zip(tmp_path / "bomb.zip", members), "set/zeros.txt")
     with pytest.raises(DataUnavailable, match="declares 67,108,864 bytes"):
@@ -276,11 +292,11 @@ def test_a_damaged_archive_is_one_clear_error_that_says_to_delete_it(tmp_path, k
 
     assert read_all() == members
     choose = random.Random(0)
-    for cut in (0, 10, len(whole) // 2, len(whole) - 9):         # a transfer that broke off
+    for cut in (0, 10, len(whole) // 2, len(whole) - 9):  # a transfer that broke off
         path.write_bytes(whole[:cut])
         with pytest.raises(DataUnavailable, match=f"set.{kind} is damaged .* delete it"):
             read_all()
-    for _ in range(300):                                         # or a flipped bit: an error, or no harm done
+    for _ in range(300):  # or a flipped bit: an error, or no harm done
         broken = bytearray(whole)
         broken[choose.randrange(len(whole))] ^= 1 << choose.randrange(8)
         path.write_bytes(broken)

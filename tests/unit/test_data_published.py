@@ -18,7 +18,7 @@ from lrm_utils import data
 from lrm_utils.data import fetch
 from lrm_utils.data.published import Answer, InferencePair, Translation
 
-ORIGINALS = os.environ.get("LRM_DATA")                           # read before a test changes it
+ORIGINALS = os.environ.get("LRM_DATA")  # read before a test changes it
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not hold the published.*:UserWarning")
 
@@ -37,11 +37,14 @@ def write_zip(path, members):
 
 # --------------------------------------------------------------------------------------- tiny files, official layout
 def test_ptb_is_lines_of_words(folder):
-    write_zip(folder / "ptb.zip", {
-        "ptb/ptb.train.txt": " aer banknote berlitz \n pierre <unk> N years old \n",
-        "ptb/ptb.valid.txt": " consumers may want \n",
-        "ptb/ptb.test.txt": " no it was n't black monday \n",
-    })
+    write_zip(
+        folder / "ptb.zip",
+        {
+            "ptb/ptb.train.txt": " aer banknote berlitz \n pierre <unk> N years old \n",
+            "ptb/ptb.valid.txt": " consumers may want \n",
+            "ptb/ptb.test.txt": " no it was n't black monday \n",
+        },
+    )
     corpus = data.ptb()
     assert corpus.train == (("aer", "banknote", "berlitz"), ("pierre", "<unk>", "N", "years", "old"))
     assert corpus.validation == (("consumers", "may", "want"),)
@@ -58,11 +61,17 @@ def test_wikitext2_is_paragraphs_without_empty_lines(folder):
 
 def test_aclimdb_reads_train_and_test_and_nothing_else(folder):
     members = {
-        "aclImdb/README": b"about", "aclImdb/imdbEr.txt": b"0.1", "aclImdb/train/urls_pos.txt": b"http://",
-        "aclImdb/test/neg/0_2.txt": b"Bad.<br /><br />Very bad.", "aclImdb/test/pos/0_10.txt": "Fin. Café.".encode(),
-        "aclImdb/train/neg/10_1.txt": b"late", "aclImdb/train/pos/9_7.txt": b"good",
-        "aclImdb/train/neg/9_4.txt": b"poor", "aclImdb/train/pos/10_9.txt": b"fine",
-        "aclImdb/train/unsup/0_0.txt": b"no label", "aclImdb/train/labeledBow.feat": b"9 0:1",
+        "aclImdb/README": b"about",
+        "aclImdb/imdbEr.txt": b"0.1",
+        "aclImdb/train/urls_pos.txt": b"http://",
+        "aclImdb/test/neg/0_2.txt": b"Bad.<br /><br />Very bad.",
+        "aclImdb/test/pos/0_10.txt": "Fin. Café.".encode(),
+        "aclImdb/train/neg/10_1.txt": b"late",
+        "aclImdb/train/pos/9_7.txt": b"good",
+        "aclImdb/train/neg/9_4.txt": b"poor",
+        "aclImdb/train/pos/10_9.txt": b"fine",
+        "aclImdb/train/unsup/0_0.txt": b"no label",
+        "aclImdb/train/labeledBow.feat": b"9 0:1",
     }
     with tarfile.open(folder / "aclImdb_v1.tar.gz", "w:gz") as archive:
         directory = tarfile.TarInfo("aclImdb")
@@ -80,18 +89,23 @@ def test_aclimdb_reads_train_and_test_and_nothing_else(folder):
 
 SNLI = (
     "gold_label\tsentence1_binary_parse\tsentence1\tsentence2\tpairID\n"
-    "neutral\t( a b )\tA man sings.\tA \"man\" sings well.\t1\n"
+    'neutral\t( a b )\tA man sings.\tA "man" sings well.\t1\n'
     "-\t\tA man sings.\tNobody agrees.\t2\n"
-    "entailment\t\t\"A man sings.\tA man makes noise.\t3\n"
+    'entailment\t\t"A man sings.\tA man makes noise.\t3\n'
 )
 
 
 def test_snli_finds_columns_by_name_keeps_quotes_and_drops_pairs_without_a_label(folder):
     write_zip(folder / "snli_1.0.zip", {f"snli_1.0/snli_1.0_{part}.txt": SNLI for part in ("train", "dev", "test")})
     pairs = data.snli()
-    assert pairs.train == pairs.validation == pairs.test == (
-        InferencePair("A man sings.", 'A "man" sings well.', "neutral"),
-        InferencePair('"A man sings.', "A man makes noise.", "entailment"),
+    assert (
+        pairs.train
+        == pairs.validation
+        == pairs.test
+        == (
+            InferencePair("A man sings.", 'A "man" sings well.', "neutral"),
+            InferencePair('"A man sings.', "A man makes noise.", "entailment"),
+        )
     )
 
 
@@ -103,9 +117,24 @@ def test_snli_without_its_columns_is_an_error_that_names_them(folder):
 
 
 CONTEXT = "Gold was found in California in 1848."
-SQUAD = json.dumps({"version": "1.1", "data": [{"title": "Gold", "paragraphs": [{"context": CONTEXT, "qas": [
-    {"id": "q1", "question": "  When?", "answers": [{"answer_start": 32, "text": "1848"}] * 2},
-]}]}]})
+SQUAD = json.dumps(
+    {
+        "version": "1.1",
+        "data": [
+            {
+                "title": "Gold",
+                "paragraphs": [
+                    {
+                        "context": CONTEXT,
+                        "qas": [
+                            {"id": "q1", "question": "  When?", "answers": [{"answer_start": 32, "text": "1848"}] * 2},
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+)
 
 
 @pytest.mark.parametrize(("part", "file"), [("train", "train-v1.1.json"), ("validation", "dev-v1.1.json")])
@@ -234,7 +263,7 @@ def test_original_wikitext2(originals):
     originals("wikitext-2-v1.zip")
     corpus = data.wikitext2()
     assert sizes(corpus) == (23_767, 2_461, 2_891)
-    assert sum(map(len, corpus.train)) == 2_088_628 - 36_718     # the published count has an end mark for each line
+    assert sum(map(len, corpus.train)) == 2_088_628 - 36_718  # the published count has an end mark for each line
 
 
 def test_original_aclimdb(originals):
@@ -294,6 +323,16 @@ def test_original_glove_6b(originals):
 
 def test_registry_covers_every_reader():
     assert set(fetch.REGISTRY) == {
-        "ptb", "wikitext-2", "aclimdb", "snli", "squad-train", "squad-dev", "ud-train", "ud-dev", "ud-test", "fra-eng",
-        "glove-6b", "tinyshakespeare",
+        "ptb",
+        "wikitext-2",
+        "aclimdb",
+        "snli",
+        "squad-train",
+        "squad-dev",
+        "ud-train",
+        "ud-dev",
+        "ud-test",
+        "fra-eng",
+        "glove-6b",
+        "tinyshakespeare",
     }

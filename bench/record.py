@@ -1,0 +1,36 @@
+"""What every benchmark shares: timing with the noise in mind, and a record that says where its numbers come from."""
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("records")
+
+
+def seconds(work: Callable[[], object], repeats: int) -> dict[str, float]:
+    """Run `work` a number of times; the median, and the fastest and slowest for the noise."""
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begin)
+    return {"median": round(statistics.median(taken), 3), "min": round(min(taken), 3), "max": round(max(taken), 3)}
+
+
+def save(name: str, **facts) -> None:
+    """Write `bench/records/NAME.json`: the facts, the command, the versions and the kind of machine."""
+    record = {
+        "command": f"python bench/{name}.py",
+        **facts,
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in ("numpy", "scipy", "torch")},
+        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "system": platform.system()},
+    }
+    FOLDER.mkdir(exist_ok=True)
+    text = json.dumps(record, indent=2) + "\n"
+    (FOLDER / f"{name}.json").write_text(text)
+    print(text, end="")

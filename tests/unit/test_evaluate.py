@@ -1,0 +1,74 @@
+"""The ruler measures what it says, on cases small enough to work out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from lrm_utils import evaluate
+from lrm_utils.data import Analogy, WordPair
+from lrm_utils.text import Vocab, WordVectors
+
+
+def vectors(**rows):
+    names = list(rows)
+    return WordVectors(Vocab(tuple(names), np.ones(len(names))), np.array([rows[n] for n in names], dtype=np.float32))
+
+
+SQUARE = vectors(man=[1, 0, 0], king=[1, 1, 0], woman=[0, 0, 1], queen=[0, 1, 1], plum=[-1, 0, -1])
+
+
+def test_similarity_is_one_when_the_order_agrees_and_counts_what_it_answered():
+    pairs = [WordPair("man", "king", 9.0), WordPair("king", "queen", 5.0), WordPair("man", "plum", 1.0)]
+    score = evaluate.similarity(SQUARE, [*pairs, WordPair("man", "unheard", 3.0)])
+    assert (score.value, score.answered, score.asked) == (pytest.approx(1.0), 3, 4)
+    assert score.coverage == 0.75
+    reverse = [WordPair(p.first, p.second, -p.score) for p in pairs]
+    assert evaluate.similarity(SQUARE, reverse).value == pytest.approx(-1.0)
+
+
+def test_similarity_of_too_few_pairs_is_not_a_number():
+    assert math.isnan(evaluate.similarity(SQUARE, [WordPair("man", "king", 1.0)]).value)
+
+
+def test_analogy_finds_the_parallelogram_only_when_the_question_is_excluded():
+    question = [Analogy("man", "king", "woman", "queen")]
+    assert evaluate.analogy(SQUARE, question).value == 1.0
+    close = vectors(man=[1, 0], king=[1, 0.2], woman=[0, 1], queen=[-0.5, 1])
+    assert evaluate.analogy(close, question, exclude=True).value == 1.0
+    assert evaluate.analogy(close, question, exclude=False).value == 0.0
+
+
+def test_analogies_report_every_section_and_the_total():
+    sections = {"royal": (Analogy("man", "king", "woman", "queen"),), "odd": (Analogy("man", "king", "woman", "plum"),)}
+    scores = evaluate.analogies(SQUARE, sections)
+    assert [scores[name].value for name in ("royal", "odd", "total")] == [1.0, 0.0, 0.5]
+    assert math.isnan(evaluate.analogies(SQUARE, {"none": (Analogy("a", "b", "c", "d"),)})["total"].value)
+
+
+def test_words_beyond_the_limit_are_neither_asked_nor_answered():
+    question = [Analogy("man", "king", "woman", "queen")]
+    assert evaluate.analogy(SQUARE, question, among=3).answered == 0
+    assert evaluate.analogy(SQUARE, question, among=4).answered == 1
+
+
+def test_perplexity_of_a_uniform_model_is_the_size_of_the_vocabulary():
+    assert evaluate.perplexity(7 * math.log(50), 7) == pytest.approx(50)
+    with pytest.raises(ValueError, match="at least one token"):
+        evaluate.perplexity(1.0, 0)
+
+
+def test_retrieval_ranks_by_cosine_and_ties_count_against_the_model():
+    documents = np.array([[1.0, 0.0], [0.0, 5.0], [1.0, 1.0]])
+    scores = evaluate.retrieval(np.array([[2.0, 0.1], [0.0, 1.0], [1.0, 0.0]]), documents, [0, 1, 2], k=2)
+    assert scores == {"recall@1": pytest.approx(2 / 3), "recall@2": 1.0, "mrr": pytest.approx((1 + 1 + 1 / 2) / 3)}
+    assert evaluate.retrieval(np.ones((1, 2)), np.ones((4, 2)), [0])["mrr"] == 0.25
+    with pytest.raises(ValueError, match="3 queries need as many right answers, not 1"):
+        evaluate.retrieval(documents, documents, [0])
+
+
+def test_probe_needs_two_classes_and_separates_what_is_separable():
+    x, y = np.array([[0.0], [1.0], [10.0], [11.0]]), np.array(["low", "low", "high", "high"])
+    assert evaluate.probe(x, y, np.array([[2.0], [9.0]]), np.array(["low", "high"])) == 1.0
+    with pytest.raises(ValueError, match="two classes"):
+        evaluate.probe(x, np.zeros(4), x, np.zeros(4))
