@@ -26,8 +26,10 @@ SEED = 0
 
 def classify(train_features, train_labels, test_features) -> list[str]:
     """Logistic regression on sparse features, given as dictionaries or as lists of names."""
-    as_dicts = [[dict.fromkeys(f, 1) if not isinstance(f, dict) else f for f in part]
-                for part in (train_features, test_features)]
+    as_dicts = [
+        [dict.fromkeys(f, 1) if not isinstance(f, dict) else f for f in part]
+        for part in (train_features, test_features)
+    ]
     vectorizer = DictVectorizer()
     model = LogisticRegression(max_iter=1000).fit(vectorizer.fit_transform(as_dicts[0]), train_labels)
     return list(model.predict(vectorizer.transform(as_dicts[1])))
@@ -48,8 +50,11 @@ def most_frequent(keys, values) -> dict:
 # ------------------------------------------------------------------------------------------------------------ tagging
 def tokens(examples):
     """Every word of every sentence: (word, tag, entity, the other words)."""
-    return [(w, t, n, e.words[:i] + e.words[i + 1 :]) for e in examples
-            for i, (w, t, n) in enumerate(zip(e.words, e.tags, e.entities, strict=True))]
+    return [
+        (w, t, n, e.words[:i] + e.words[i + 1 :])
+        for e in examples
+        for i, (w, t, n) in enumerate(zip(e.words, e.tags, e.entities, strict=True))
+    ]
 
 
 def rule_tags(words, options):
@@ -228,7 +233,7 @@ def cloze(data) -> dict:
     default = Counter(e.answer for e in data.train).most_common(1)[0][0]
     lookup = [table.get(e.query, default) for e in data.test]
 
-    def asked(e):                                                # the same question words as in `questions`
+    def asked(e):  # the same question words as in `questions`
         gap = e.query[e.query.index("_") - 2 : e.query.index("_")]
         return ("who" if "the" not in gap else "where" if "in" in gap else "what", *e.query)
 
@@ -264,7 +269,7 @@ def translation(data) -> dict:
     return {
         "lookup, exact": accuracy(word_by_word, gold),
         "lookup, bleu": bleu(word_by_word, gold),
-        "bag, exact": float(np.mean(same_bag)),                  # all the words are right, if order does not count
+        "bag, exact": float(np.mean(same_bag)),  # all the words are right, if order does not count
         "bag, words": 2 * shared / (sum(map(len, word_by_word)) + sum(map(len, gold))),
     }
 
@@ -305,8 +310,13 @@ def measure() -> dict:
         scores[name] = {baseline: round(score, 3) for baseline, score in task(data).items()}
         sizes[name] = {part: len(getattr(data, part)) for part in ("train", "validation", "test")}
     versions = {"python": platform.python_version(), "numpy": np.__version__, "scikit-learn": sklearn.__version__}
-    return {"command": "python bench/miniature_baselines.py", "seed": SEED, "versions": versions, "sizes": sizes,
-            "scores": scores}
+    return {
+        "command": "python bench/miniature_baselines.py",
+        "seed": SEED,
+        "versions": versions,
+        "sizes": sizes,
+        "scores": scores,
+    }
 
 
 if __name__ == "__main__":

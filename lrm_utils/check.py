@@ -51,42 +51,30 @@ def _evaluating(model):
 
 
 def close(actual, expected, tolerance: float | None = None, says: str | None = None) -> None:
-    """Every entry of `actual` is within `tolerance` of `expected` (by default 1e-6 of the largest magnitude)."""
+    """Every entry of `actual` is within `tolerance` of `expected`, by default a millionth of its largest magnitude."""
+    where = None  # the rows and columns of the entries that are compared, when only some of them are
     if sparse.issparse(actual) and sparse.issparse(expected) and actual.shape == expected.shape:
-        return _close_sparse(actual, expected, tolerance, says)
+        where = ((actual != 0) + (expected != 0)).nonzero()  # elsewhere both are 0
+        if not len(where[0]):
+            return _hold(says)
+        actual, expected = actual.tocsr()[where], expected.tocsr()[where]
     a, e = _array(actual), _array(expected)
+    if not a.size:
+        _fail(says, "there is nothing to compare: the array is empty", "a filter that kept no row")
     if a.shape != e.shape and e.ndim:
         _fail(says, f"the shapes differ: {a.shape} against {e.shape}", "a missing axis, or a transpose")
     a, e = np.broadcast_arrays(np.asarray(a, float), np.asarray(e, float))
     if tolerance is None:
-        tolerance = 1e-6 * max(1.0, float(np.abs(e[np.isfinite(e)]).max(initial=0.0)))
+        tolerance = max(1e-6 * float(np.abs(e[np.isfinite(e)]).max(initial=0.0)), 1e-9)
     with np.errstate(invalid="ignore"):
         difference = np.where(a == e, 0.0, np.abs(a - e))  # equal infinities differ by 0, not by nan
     wrong = ~(difference <= tolerance)  # nan is never within a tolerance
     if wrong.any():
         worst = np.unravel_index(np.argmax(np.where(np.isnan(difference), np.inf, difference)), a.shape)
-        where = f" at {tuple(map(int, worst))}" if a.ndim else ""
+        place = tuple(int(axis[worst]) for axis in where) if where else tuple(map(int, worst))
         what = f"{wrong.sum():,} of {a.size:,} entries differ by more than {tolerance:.2g}; " if a.size > 1 else ""
-        _fail(
-            says,
-            f"{what}the largest difference is{where}: {a[worst]:.6g} against {e[worst]:.6g}",
-            _diagnose(a, e, tolerance),
-        )
-    _hold(says)
-
-
-def _close_sparse(actual, expected, tolerance: float | None, says: str | None) -> None:
-    """Compare two sparse matrices entry by entry without writing out their zeros."""
-    if tolerance is None:
-        tolerance = 1e-6 * max(1.0, float(abs(expected).max()) if expected.nnz else 0.0)
-    difference = abs(actual - expected).tocoo()
-    wrong = ~(difference.data <= tolerance)
-    if wrong.any():
-        worst = int(np.argmax(np.where(np.isnan(difference.data), np.inf, difference.data)))
-        i, j = int(difference.row[worst]), int(difference.col[worst])
-        a, e = actual.tocsr()[i, j], expected.tocsr()[i, j]
-        what = f"{wrong.sum():,} entries differ by more than {tolerance:.2g}; the largest difference is at {(i, j)}"
-        _fail(says, f"{what}: {a:.6g} against {e:.6g}", "a pair counted in one direction only, or in another window")
+        what += f"the largest difference is{f' at {place}' if place else ''}: {a[worst]:.6g} against {e[worst]:.6g}"
+        _fail(says, what, _diagnose(a, e, tolerance))
     _hold(says)
 
 
@@ -141,7 +129,8 @@ def gradient(
     """The gradient of `loss()` that autograd finds equals the one derived by hand, or else central differences.
 
     Everything must be float64: in float32, differences drown in rounding. Without `by_hand`, `entries` entries of
-    each tensor are nudged up and down and the loss is evaluated at both.
+    each tensor, drawn at random, are nudged up and down and the loss is evaluated at both. `tolerance` is relative to
+    the largest entry of each gradient.
     """
     named = dict(parameters.named_parameters() if isinstance(parameters, nn.Module) else parameters)
     for name, tensor in named.items():
@@ -158,21 +147,21 @@ def gradient(
             if name not in by_hand:
                 _fail(says, f"no gradient by hand was given for {name}", "a name spelled in two ways")
             try:
-                close(by_hand[name], automatic[name], tolerance)
+                close(by_hand[name], automatic[name], tolerance * max(float(automatic[name].abs().max()), 1e-9))
             except CheckFailed as error:
                 _fail(says, f"the gradient of {name}, by hand against autograd: {error}", "a slip in the derivation")
             continue
         picks = torch.randperm(tensor.numel(), generator=torch.Generator().manual_seed(0))[:entries].tolist()
-        flat, step = tensor.data.view(-1), 1e-5
-        for i in picks:
-            kept = flat[i].item()
-            flat[i] = kept + step
+        step, reach = 1e-5, max(float(automatic[name].abs().max()), 1e-3)  # below that, differences are rounding
+        for i in (tuple(map(int, np.unravel_index(pick, tuple(tensor.shape)))) for pick in picks):
+            kept = tensor.data[i].item()
+            tensor.data[i] = kept + step
             above = loss().item()
-            flat[i] = kept - step
+            tensor.data[i] = kept - step
             below = loss().item()
-            flat[i] = kept
-            slope, found = (above - below) / (2 * step), automatic[name].reshape(-1)[i].item()
-            if not abs(slope - found) <= tolerance * max(1.0, abs(slope)):
+            tensor.data[i] = kept
+            slope, found = (above - below) / (2 * step), automatic[name][i].item()
+            if not abs(slope - found) <= tolerance * reach:
                 _fail(
                     says,
                     f"the gradient of {name} at entry {i}: autograd {found:.6g}, central difference {slope:.6g}",
@@ -202,6 +191,8 @@ def causal(
     """
     B, T = inputs.shape[:2]
     other = _replaced(inputs)
+    if T < 2:
+        _fail(says, "one position has neither past nor future", "an input of length 1")
 
     def run(x: torch.Tensor) -> torch.Tensor:
         return model(x).reshape(B, T, -1)
@@ -250,6 +241,8 @@ def padding(
     longer = torch.cat([inputs, _replaced(inputs)[:, :2]], dim=1)
     with _evaluating(model):
         outputs = model(inputs, lengths)
+        if torch.allclose(model(_replaced(inputs), lengths), outputs, atol=tolerance):
+            _fail(says, "the outputs ignore the inputs altogether", "inputs that never reach the output")
         per_position = outputs.ndim > 1 and outputs.shape[1] == T
         for changed, how in ((filled, "other values in the padding"), (longer, "two more columns of padding")):
             moved = model(changed, lengths)
@@ -271,18 +264,27 @@ def permutation(
     tolerance: float = 1e-5,
     says: str | None = None,
 ) -> None:
-    """Permuting the positions of the inputs permutes the outputs alike, or with `invariant` leaves them alone."""
-    order = torch.arange(inputs.shape[1]).roll(1)
+    """Permuting the positions of the inputs permutes the outputs alike, or with `invariant` leaves them alone.
+
+    Tried with all swaps of two neighbors, from which every permutation can be made.
+    """
+    T = inputs.shape[1]
     with _evaluating(model):
-        outputs, permuted = model(inputs), model(inputs[:, order])
-    expected = outputs if invariant else outputs[:, order]
-    if not (moved := (permuted - expected).abs().max()) <= tolerance:
-        kind = "leave the output alone" if invariant else "permute the outputs"
-        _fail(
-            says,
-            f"permuting the inputs does not {kind}: they differ by {moved:.3g}",
-            "position embeddings, a causal mask, a convolution or a recurrence: something that knows order",
-        )
+        outputs = model(inputs)
+        if torch.allclose(model(_replaced(inputs)), outputs, atol=tolerance):
+            _fail(says, "the outputs ignore the inputs altogether", "inputs that never reach the output")
+        for t in range(T - 1):
+            order = torch.arange(T)
+            order[t], order[t + 1] = t + 1, t
+            expected = outputs if invariant else outputs[:, order]
+            moved = (model(inputs[:, order]) - expected).abs().max()
+            if not moved <= tolerance:
+                kind = "leave the output alone" if invariant else "swap the outputs"
+                _fail(
+                    says,
+                    f"swapping positions {t} and {t + 1} does not {kind}: they differ by {moved:.3g}",
+                    "position embeddings, a causal mask, a convolution or a recurrence: something that knows order",
+                )
     _hold(says)
 
 
@@ -317,7 +319,8 @@ def sums_to_one(p, axis: int = -1, allowed=None, tolerance: float = 1e-5, says: 
 def learns(losses: Sequence[float], below: float | None = None, says: str | None = None) -> None:
     """Training worked: the loss ends below its untrained value `losses[0]`, and below `below` (a plain baseline).
 
-    The end is the mean of the last tenth of the losses, so that one lucky or unlucky batch decides nothing.
+    The end is the mean of the last tenth of the losses, and the fall must exceed three times their spread: one lucky
+    batch decides nothing.
     """
     losses = np.asarray(losses, float)
     if len(losses) < 2:
@@ -328,8 +331,9 @@ def learns(losses: Sequence[float], below: float | None = None, says: str | None
             f"the loss is {losses[~np.isfinite(losses)][0]} at step {int(np.argmin(np.isfinite(losses)))}",
             "a learning rate that is too high, or a logarithm of 0",
         )
-    end = losses[-max(1, len(losses) // 10) :].mean()
-    if end >= losses[0]:
+    tail = losses[-max(1, len(losses) // 10) :]
+    end = tail.mean()
+    if losses[0] - end <= 3 * tail.std():
         _fail(
             says,
             f"the loss went from {losses[0]:.4g} to {end:.4g}",

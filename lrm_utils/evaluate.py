@@ -50,6 +50,10 @@ def analogy(
     `exclude` bars the three words of the question from the answer, as is customary (and flattering); `among` limits
     questions and answers to the first, that is most frequent, words.
     """
+    if not isinstance(vectors.matrix, np.ndarray):
+        raise ValueError("analogies add and subtract vectors: they need a dense matrix, not a sparse one")
+    if not np.isfinite(vectors.matrix).all():
+        raise ValueError("some vectors are not finite numbers: the training diverged")
     among = min(among or len(vectors.vocab), len(vectors.vocab))
     ids = vectors.vocab.ids
     known = [q for q in questions if all(ids.get(w, among) < among for w in (q.a, q.b, q.c, q.d))]
@@ -65,7 +69,8 @@ def analogy(
         if exclude:
             for asked in (a, b, c):
                 cosines.scatter_(1, asked[block, None], -torch.inf)
-        correct += int((cosines.argmax(1) == d[block]).sum())
+        target = cosines.gather(1, d[block, None])
+        correct += int(((cosines >= target).sum(1) == 1).sum())  # nothing else is as near: ties lose
     return Score(correct / len(known), len(known), len(questions))
 
 
@@ -91,6 +96,8 @@ def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Sequence[int
     """
     if len(queries) != len(relevant):
         raise ValueError(f"{len(queries)} queries need as many right answers, not {len(relevant)}")
+    if not (np.isfinite(queries).all() and np.isfinite(documents).all()):
+        raise ValueError("some vectors are not finite numbers: the training diverged")
     q, d = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (queries, documents))
     cosines = q @ d.T
     target = cosines[np.arange(len(q)), list(relevant)][:, None]

@@ -15,7 +15,11 @@ import torch
 from scipy import sparse
 
 WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+")
-SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"”')]))\s+(?=[\"“'(]*[A-Z])")
+SENTENCE_END = re.compile(
+    r"(?:(?<=[.!?])|(?<=[.!?][\"”')]))"  # after a mark, or a mark and a closing quote,
+    r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bU\.S\.)"  # which ends no abbreviation,
+    r"\s+(?=[\"“'(]*[A-Z])"  # when a capital follows
+)
 
 
 def words(text: str) -> list[str]:
@@ -113,11 +117,12 @@ class WordVectors:
     @cached_property
     def unit(self) -> np.ndarray | sparse.csr_array:
         """All vectors scaled to length 1 (a zero vector stays zero), so that a dot product is a cosine."""
-        lengths = np.sqrt((self.matrix * self.matrix).sum(1))
-        inverse = (1 / np.maximum(lengths, np.finfo(float).tiny)).astype(self.matrix.dtype)
-        if sparse.issparse(self.matrix):
-            return sparse.csr_array(sparse.diags_array(inverse) @ self.matrix)
-        return self.matrix * inverse[:, None]
+        matrix = self.matrix if np.issubdtype(self.matrix.dtype, np.floating) else self.matrix.astype(float)
+        lengths = np.sqrt((matrix * matrix).sum(1))
+        inverse = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        if sparse.issparse(matrix):
+            return sparse.csr_array(sparse.diags_array(inverse) @ matrix)
+        return matrix * inverse[:, None]
 
     def neighbors(self, word: str, k: int = 10) -> list[tuple[str, float]]:
         """The `k` words whose vectors have the largest cosine with the vector of `word`, with that cosine."""

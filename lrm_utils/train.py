@@ -4,6 +4,7 @@ It knows nothing of any model: the `loss` function says what a batch means. On a
 precision, or on several through `torchrun`, the call is the same and so is the result, up to rounding.
 """
 
+import hashlib
 import math
 import os
 import sys
@@ -78,7 +79,8 @@ def fit(
         returns it. A batch is a tensor, or tensors in a tuple, list or dict, rows first.
     loss: `loss(model, batch)` returns the mean over the rows, or a pair (sum, count) when rows do not weigh the same,
         as with padded tokens. Sums and counts are added up over accumulated batches and processes *before* they are
-        divided, so neither changes the gradient.
+        divided, so neither changes the gradient. Under `torchrun` the model comes wrapped for data parallelism: call
+        it, `model(x)`, rather than its parts, and let every trainable parameter take part.
     optimizer: Adam at `lr` over the trainable parameters, unless another is given (then `lr` is not used).
     schedule: `schedule(step, steps)` returns the factor on every learning rate at that step, counted from 0.
     clip: the largest norm of the gradient. accumulate: batches per optimizer step.
@@ -86,7 +88,7 @@ def fit(
         a number or a dict. The first number is the one to watch: lower is better.
     patience: stop after so many validations without a new best one, and return to the best weights.
     checkpoint: a file written every `checkpoint_minutes` and at the end. When it exists, the run goes on from it and
-        ends where it would have ended without the interruption.
+        ends where it would have ended without the interruption; a file of a run with other settings is refused.
     amp: mixed precision (float16 on a GPU, bfloat16 on a CPU); by default on a GPU only.
     """
     if (epochs is None) == (steps is None):
@@ -106,24 +108,33 @@ def fit(
     scaler = torch.amp.GradScaler(device.type, init_scale=256.0, enabled=amp and device.type == "cuda")
     wrapped = model if world == 1 else DistributedDataParallel(model)
     for group in optimizer.param_groups:
-        group.setdefault("initial_lr", group["lr"])
+        group["initial_lr"] = group["lr"]
+    settings = {
+        "learning rates": [group["lr"] for group in optimizer.param_groups],
+        "seed": seed,
+        "accumulate": accumulate,
+        "clip": clip,
+        "steps of the schedule": total if schedule else None,
+    }
 
     history, at, best_weights = History(), Progress(), None
     path = Path(checkpoint) if checkpoint else None
     if path and path.exists():
-        history, at, best_weights = _load(path, model, optimizer, scaler, device)
+        history, at, best_weights = _load(path, model, optimizer, scaler, device, settings)
     saved = time.monotonic()
 
     def save() -> None:
         if path and rank == 0:
-            _save(path, model, optimizer, scaler, history, at, best_weights)
+            _save(path, model, optimizer, scaler, history, at, best_weights, settings)
 
     def stop() -> bool:
         return at.step >= steps if steps is not None else at.epoch >= epochs
 
     def validated() -> bool:
-        """Validate, remember the best weights, and say whether patience has run out."""
+        """Validate, unless this very step was; remember the best weights; say whether patience has run out."""
         nonlocal best_weights
+        if history.validation and history.validation[-1]["step"] == at.step:
+            return patience is not None and at.waited >= patience
         metrics = _validate(model, validate, world)
         history.validation.append({"step": at.step, **metrics})
         watched = next(iter(metrics.values()))
@@ -140,14 +151,18 @@ def fit(
             for group in _groups(batches, at, seed, accumulate):
                 model.train()
                 factor = schedule(at.step, total) if schedule else 1.0
-                for settings in optimizer.param_groups:
-                    settings["lr"] = settings["initial_lr"] * factor
-                value = _step(wrapped, group, loss, optimizer, scaler, clip, device, amp, rank, world)
-                if not math.isfinite(value):
+                for parameters in optimizer.param_groups:
+                    parameters["lr"] = parameters["initial_lr"] * factor
+                value = _gradients(wrapped, group, loss, optimizer, scaler, device, amp, rank, world)
+                if not math.isfinite(value):  # before the step: the weights are still good
                     raise FloatingPointError(
                         f"the loss is {value} at step {at.step}: lower the learning rate, clip the gradient (clip=1), "
                         "or look for a logarithm of 0 in the loss"
                     )
+                if clip is not None:
+                    nn.utils.clip_grad_norm_(model.parameters(), clip)
+                scaler.step(optimizer)
+                scaler.update()
                 history.losses.append(value)
                 at.step, at.batch = at.step + 1, at.batch + len(group)
                 bar.update()
@@ -163,22 +178,25 @@ def fit(
                 at.epoch, at.batch = at.epoch + 1, 0
                 if validate and not validate_every:
                     exhausted = validated()
-    if validate and at.step and (not history.validation or history.validation[-1]["step"] != at.step):
+    if validate and at.step:
         validated()
+    save()  # the last weights, so that the run can be made longer; the best ones lie beside them
     if best_weights is not None:
         model.load_state_dict(best_weights)
-    save()
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"]
     model.eval()
     return history
 
 
-def _step(model, group, loss, optimizer, scaler, clip, device, amp, rank, world) -> float:
-    """One optimizer step over a group of batches; returns the mean loss over all of them and all processes."""
+def _gradients(model, group, loss, optimizer, scaler, device, amp, rank, world) -> float:
+    """The gradient over a group of batches; returns the mean loss over all of them and all processes."""
     optimizer.zero_grad(set_to_none=True)
     summed = torch.zeros(2, dtype=torch.float64)  # the sum of the losses, and what it is to be divided by
-    for i, (batch, batch_seed) in enumerate(group):
-        batch = _to(_shard(batch, rank, world), device)
-        seed_all(batch_seed + rank)  # every batch starts from its own seed, so a resumed run repeats itself
+    for i, (batch, place) in enumerate(group):
+        batch, weight = _shard(batch, rank, world)
+        batch = _to(batch, device)
+        seed_all(_mix(*place, rank, "model"))  # every batch has its own seed, so a resumed run repeats itself
         alone = world > 1 and i + 1 < len(group)  # processes need to meet once a step, not once a batch
         dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
         with model.no_sync() if alone else nullcontext():
@@ -187,34 +205,38 @@ def _step(model, group, loss, optimizer, scaler, clip, device, amp, rank, world)
             if not isinstance(value, tuple):
                 rows = _rows(batch)
                 value = value * rows, rows
+            value = value[0] * weight, value[1] * weight
             scaler.scale(value[0]).backward()
         summed += torch.tensor([torch.as_tensor(part).item() for part in value], dtype=torch.float64)
     if world > 1:
         summed = summed.to(device)
         dist.all_reduce(summed)
     value, count = summed.tolist()
+    if count <= 0:
+        raise ValueError("the loss was taken over nothing: its counts add up to 0")
     scaler.unscale_(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for p in parameters:
         p.grad.mul_(world / count)  # DDP averages over processes: undo that, then divide by the count
-    if clip is not None:
-        nn.utils.clip_grad_norm_(parameters, clip)
-    scaler.step(optimizer)
-    scaler.update()
     return value / count
 
 
-def _groups(batches, at: Progress, seed: int, accumulate: int) -> Iterator[list[tuple[Any, int]]]:
-    """The batches of one epoch, `accumulate` at a time, each with its seed; those already done are passed over."""
+def _mix(*parts) -> int:
+    """One seed out of several numbers and words; different parts give unrelated seeds."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()) >> 1
 
-    def seeded() -> Iterator[tuple[Any, int]]:
-        seed_all(seed + at.epoch)
+
+def _groups(batches, at: Progress, seed: int, accumulate: int) -> Iterator[list[tuple[Any, tuple[int, int, int]]]]:
+    """The batches of one epoch, `accumulate` at a time, each with its place; those already done are passed over."""
+
+    def seeded() -> Iterator[tuple[Any, tuple[int, int, int]]]:
+        seed_all(_mix(seed, at.epoch, "epoch"))
         source, index = iter(batches(at.epoch) if callable(batches) else batches), 0
         while True:
-            batch_seed = (seed * 1_000_003 + at.epoch) * 1_000_003 + index
-            seed_all(batch_seed)  # batches that draw at random (masks, noise) are repeatable, too
+            place = (seed, at.epoch, index)
+            seed_all(_mix(*place, "batch"))  # batches that draw at random (masks, noise) are repeatable, too
             try:
-                yield next(source), batch_seed
+                yield next(source), place
             except StopIteration:
                 return
             index += 1
@@ -258,7 +280,8 @@ def _map(function: Callable[[Tensor], Tensor], batch):
     if isinstance(batch, dict):
         return {name: _map(function, part) for name, part in batch.items()}
     if isinstance(batch, tuple | list):
-        return type(batch)(_map(function, part) for part in batch)
+        parts = [_map(function, part) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch
 
 
@@ -272,11 +295,16 @@ def _to(batch, device: torch.device):
     return _map(lambda x: x.to(device, non_blocking=True), batch)
 
 
-def _shard(batch, rank: int, world: int):
-    """The rows of a batch that belong to this process: every `world`-th one."""
-    if world > 1 and _rows(batch) < world:
-        raise ValueError(f"a batch of {_rows(batch)} rows cannot be shared by {world} processes")
-    return batch if world == 1 else _map(lambda x: x[rank::world] if x.ndim else x, batch)
+def _shard(batch, rank: int, world: int) -> tuple[Any, float]:
+    """The rows of a batch that belong to this process, every `world`-th one, and their weight.
+
+    In a batch too short for all, a process without rows runs along on the first row, with weight 0.
+    """
+    if world == 1:
+        return batch, 1.0
+    if rank >= _rows(batch):
+        return _map(lambda x: x[:1] if x.ndim else x, batch), 0.0
+    return _map(lambda x: x[rank::world] if x.ndim else x, batch), 1.0
 
 
 def _validate(model: nn.Module, validate, world: int) -> dict[str, float]:
@@ -296,19 +324,22 @@ def _watched() -> bool:
     return os.environ.get("LRM_PROGRESS", "1") != "0" and ("ipykernel" in sys.modules or sys.stderr.isatty())
 
 
-def _save(path: Path, model, optimizer, scaler, history: History, at: Progress, best_weights) -> None:
+def _save(path: Path, model, optimizer, scaler, history: History, at: Progress, best_weights, settings) -> None:
     """Write the state beside its place and move it there in one go: an interrupted save loses nothing."""
     state = dict(model=model.state_dict(), optimizer=optimizer.state_dict(), scaler=scaler.state_dict())
-    state |= dict(history=asdict(history), at=asdict(at), best=best_weights)
+    state |= dict(history=asdict(history), at=asdict(at), best=best_weights, settings=settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     torch.save(state, partial)
     os.replace(partial, path)
 
 
-def _load(path: Path, model, optimizer, scaler, device) -> tuple[History, Progress, dict | None]:
+def _load(path: Path, model, optimizer, scaler, device, settings) -> tuple[History, Progress, dict | None]:
     try:
         state = torch.load(path, map_location=device, weights_only=True)
+        for name, asked in settings.items():
+            if state["settings"][name] != asked:
+                raise ValueError(f"it was made with {name} {state['settings'][name]}, and {asked} is asked for")
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])

@@ -105,8 +105,7 @@ class Node:
     row: int
     column: float
     chapter: int | None = None  # None: an idea or a model we use but do not build
-    short: str = ""  # on a phone
-    span: int = 1
+    short: str = ""  # on a phone; a model we do not build has no chapter to name and may use two lines
 
 
 @dataclass(frozen=True)
@@ -117,15 +116,18 @@ class Edge:
     enter: float = 0.0
     channel: float | None = None  # a column between the columns, for lines that pass other nodes
     early: bool = False  # turn right below the source instead of right above the target
+    level: float = 0.5  # how deep in the gap between two rows it runs, so that two lines can share a gap
+    side: bool = False  # leave through the right side of the source
 
 
 YEARS = [
     "1948",
     "1954",
+    "1975",
     "1990",
+    "1994",
     "1999",
     "2003",
-    "2007",
     "2010",
     "2013",
     "2014",
@@ -139,37 +141,39 @@ YEARS = [
 ]
 NODES = {
     "ngram": Node("n-grams", "predict", 0, 2, 1),
-    "dist": Node("distributional hypothesis", "count", 1, 0.5, None, "words by their company", span=2),
-    "lsa": Node("LSA", "count", 2, 0, 1),
-    "pmi": Node("PMI", "count", 2, 1, 1),
-    "plsa": Node("PLSA", "count", 3, 0, 1),
-    "lda": Node("LDA", "count", 4, 0, 1),
-    "nnlm": Node("NNLM", "predict", 4, 2, 1),
-    "ppmi": Node("PPMI vectors", "count", 5, 1, 1, "PPMI"),
-    "rnnlm": Node("RNN LM", "predict", 6, 3),
-    "word2vec": Node("word2vec", "predict", 7, 2, 2),
-    "paragraph": Node("paragraph vectors", "predict", 8, 0, 2, "paragraph v."),
-    "glove": Node("GloVe", "predict", 8, 1, 3),
-    "seq2seq": Node("seq2seq", "attend", 8, 3, 5),
-    "skip": Node("Skip-Thoughts", "predict", 9, 0, 2, "Skip-Th."),
-    "attention": Node("attention", "attend", 9, 3, 5),
-    "bpe": Node("BPE", "predict", 10, 2, 4),
-    "cove": Node("CoVe", "pretrain", 11, 1, 5),
-    "fasttext": Node("fastText", "predict", 11, 2, 4),
-    "transformer": Node("Transformer", "attend", 11, 3, 6),
-    "quick": Node("Quick-Thoughts", "predict", 12, 0, 2, "Quick-Th."),
-    "elmo": Node("ELMo", "pretrain", 12, 1, 7),
-    "ulmfit": Node("ULMFiT", "pretrain", 12, 2, 8),
-    "gpt": Node("GPT", "pretrain", 12, 3, 9),
-    "bert": Node("BERT", "pretrain", 13, 2, 10),
-    "ernie": Node("ERNIE", "pretrain", 14, 0, 10),
-    "xlnet": Node("XLNet", "pretrain", 14, 1, 10),
-    "unilm": Node("UniLM", "pretrain", 14, 2, 10),
-    "t5": Node("T5", "pretrain", 15, 3, 10),
+    "dist": Node("distributional\nhypothesis", "count", 1, 1, None, "words by\ntheir company"),
+    "vsm": Node("vector space\nmodel", "count", 2, 0),
+    "lsa": Node("LSA", "count", 3, 0, 1),
+    "pmi": Node("PMI of words", "count", 3, 1, 1, "PMI"),
+    "ppmi": Node("PPMI vectors", "count", 4, 1, 1, "PPMI"),
+    "plsa": Node("PLSA", "count", 5, 0, 1),
+    "lda": Node("LDA", "count", 6, 0, 1),
+    "nnlm": Node("NNLM", "predict", 6, 2, 1),
+    "rnnlm": Node("RNN LM", "predict", 7, 3),
+    "word2vec": Node("word2vec", "predict", 8, 2, 2),
+    "paragraph": Node("paragraph vectors", "predict", 9, 0, 2, "paragraph v."),
+    "glove": Node("GloVe", "count", 9, 1, 3),  # a fit to counts, although it is trained like a network
+    "seq2seq": Node("seq2seq", "attend", 9, 3, 5),
+    "skip": Node("Skip-Thoughts", "predict", 10, 0, 2, "Skip-Th."),
+    "semi": Node("semi-supervised\nsequence learning", "pretrain", 10, 2, None, "pretrained\nLSTM"),
+    "attention": Node("attention", "attend", 10, 3, 5),
+    "bpe": Node("BPE", "plain", 11, 2, 4),
+    "cove": Node("CoVe", "pretrain", 12, 1, 5),
+    "fasttext": Node("fastText", "predict", 12, 2, 4),
+    "transformer": Node("Transformer", "attend", 12, 3, 6),
+    "quick": Node("Quick-Thoughts", "predict", 13, 0, 2, "Quick-Th."),
+    "elmo": Node("ELMo", "pretrain", 13, 1, 7),
+    "ulmfit": Node("ULMFiT", "pretrain", 13, 2, 8),
+    "gpt": Node("GPT", "pretrain", 13, 3, 9),
+    "bert": Node("BERT", "pretrain", 14, 2, 10),
+    "ernie": Node("ERNIE", "pretrain", 15, 0, 10),
+    "xlnet": Node("XLNet", "pretrain", 15, 1, 10),
+    "unilm": Node("UniLM", "pretrain", 15, 2, 10),
+    "t5": Node("T5", "pretrain", 16, 3, 10),
 }
 EDGES = [
-    Edge("dist", "lsa"),
     Edge("dist", "pmi"),
+    Edge("vsm", "lsa"),
     Edge("lsa", "plsa"),
     Edge("plsa", "lda"),
     Edge("pmi", "ppmi"),
@@ -177,20 +181,24 @@ EDGES = [
     Edge("nnlm", "word2vec"),
     Edge("nnlm", "rnnlm", 0.5),
     Edge("ppmi", "glove"),
-    Edge("word2vec", "glove", 0, 0.5),
     Edge("word2vec", "paragraph"),
-    Edge("paragraph", "skip"),
-    Edge("skip", "quick"),
+    Edge("word2vec", "skip", 0, 0.5, 0.5, level=0.3),
     Edge("word2vec", "fasttext", 0, -0.5, 1.5),
+    Edge("word2vec", "glove", 0, 0.5),
+    Edge("seq2seq", "skip", -0.5, 0.5, level=0.3),
+    Edge("skip", "quick"),
     Edge("rnnlm", "seq2seq"),
+    Edge("rnnlm", "semi", -0.5, 0.5, 2.5, level=0.7),
+    Edge("seq2seq", "semi", -0.5, 0.5, level=0.7),
     Edge("seq2seq", "attention"),
     Edge("attention", "transformer"),
     Edge("bpe", "transformer", 0.5, -0.5),
     Edge("glove", "cove"),
     Edge("attention", "cove", -0.5, 0.5, early=True),
     Edge("cove", "elmo"),
-    Edge("rnnlm", "elmo", 0.5, 0.5, 3.5),
-    Edge("rnnlm", "ulmfit", 0.5, 0, 3.5),
+    Edge("rnnlm", "elmo", 0.5, 0.5, 3.5, level=0.3),
+    Edge("semi", "ulmfit", 0, 0.5, 2.5, level=0.7, side=True),
+    Edge("semi", "gpt", 0, -0.5, 2.5, level=0.7, side=True),
     Edge("transformer", "gpt"),
     Edge("ulmfit", "gpt"),
     Edge("elmo", "bert", 0, -0.5),
@@ -200,48 +208,75 @@ EDGES = [
     Edge("bert", "unilm"),
     Edge("bert", "t5", early=True),
 ]
-FAMILIES = {"count": "counting", "predict": "predicting", "attend": "attending", "pretrain": "pretraining"}
+FAMILIES = {
+    "count": "counting",
+    "predict": "predicting",
+    "plain": "splitting",
+    "attend": "attending",
+    "pretrain": "pretraining",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The measures of the map: where rows and columns lie, and how large a box and its text are."""
+
+    gutter: float
+    margin: float
+    column: float
+    box: float
+    height: float
+    gap: float
+    name_size: float
+    small: float
+
+    @property
+    def pitch(self) -> float:
+        return self.height + self.gap
+
+    def center(self, column: float) -> float:
+        return self.gutter + (column + 0.5) * self.column
+
+    def top(self, row: int) -> float:
+        return 4 + row * self.pitch
+
+    def route(self, edge: Edge) -> list[tuple[float, float]]:
+        """The corners of a line, from its source to its target."""
+        a, b = NODES[edge.source], NODES[edge.target]
+        if a.row == b.row:
+            y = self.top(a.row) + self.height / 2
+            return [(self.center(a.column) + self.box / 2, y), (self.center(b.column) - self.box / 2, y)]
+        x0 = self.center(a.column) + edge.leave * self.box / 2
+        x1 = self.center(b.column) + edge.enter * self.box / 2
+        y0, y1 = self.top(a.row) + self.height, self.top(b.row)
+        first, last = y0 + self.gap / 2, y1 - self.gap * (1 - edge.level)
+        if edge.channel is not None:
+            lane = self.center(edge.channel)
+            start = [(x0, y0), (x0, first), (lane, first)]
+            if edge.side:
+                y = self.top(a.row) + self.height / 2
+                start = [(self.center(a.column) + self.box / 2, y), (lane, y)]
+            return [*start, (lane, last), (x1, last), (x1, y1)]
+        if x0 == x1:
+            return [(x0, y0), (x1, y1)]
+        bend = first if edge.early else last
+        return [(x0, y0), (x0, bend), (x1, bend), (x1, y1)]
+
+
+WIDE = Grid(gutter=46, margin=20, column=170, box=144, height=40, gap=22, name_size=14.5, small=11.5)
+PHONE = Grid(gutter=28, margin=4, column=85.5, box=76, height=34, gap=18, name_size=11.5, small=9.5)
 
 
 def model_map(narrow: bool, pages: dict[int, str]) -> str:
     """Time runs down, one row a year with something new; a line says that the lower model builds on the upper one."""
-    if narrow:
-        gutter, margin, column, box, height, gap, name_size, small = 28, 4, 85.5, 76, 34, 16, 11.5, 9.5
-    else:
-        gutter, margin, column, box, height, gap, name_size, small = 46, 20, 170, 144, 40, 20, 14.5, 11.5
-    pitch = height + gap
-    width = gutter + 4 * column + margin
-
-    def center(n: Node) -> float:
-        return gutter + (n.column + 0.5) * column
-
-    def top(n: Node) -> float:
-        return 4 + n.row * pitch
-
+    grid = PHONE if narrow else WIDE
     lines, heads = [], []
     for edge in EDGES:
-        a, b = NODES[edge.source], NODES[edge.target]
-        color = b.family
-        if a.row == b.row:
-            x0, x1, y = center(a) + box / 2, center(b) - box / 2, top(a) + height / 2
-            points, tip = [(x0, y), (x1, y)], (x1, y, 1, 0)
-        else:
-            x0, x1 = center(a) + edge.leave * box / 2, center(b) + edge.enter * box / 2
-            if a.span > 1:
-                x0 = x1
-            y0, y1 = top(a) + height, top(b)
-            first, last = y0 + gap / 2, y1 - gap / 2
-            if edge.channel is None:
-                bend = first if edge.early else last
-                points = [(x0, y0), (x0, bend), (x1, bend), (x1, y1)]
-            else:
-                lane = gutter + (edge.channel + 0.5) * column
-                points = [(x0, y0), (x0, first), (lane, first), (lane, last), (x1, last), (x1, y1)]
-            if points[0][0] == points[-1][0] and edge.channel is None:
-                points = [points[0], points[-1]]
-            tip = (x1, y1, 0, 1)
+        color = NODES[edge.target].family
+        points = grid.route(edge)
         lines.append(f'<path class="edge s-{color}" d="{rounded(points, 7)}"/>')
-        x, y, dx, dy = tip
+        x, y = points[-1]
+        dx, dy = (1, 0) if points[-2][1] == y else (0, 1)
         back, side = 5.5, 3.2
         heads.append(
             f'<path class="head f-{color}" d="M{number(x)} {number(y)}'
@@ -250,35 +285,43 @@ def model_map(narrow: bool, pages: dict[int, str]) -> str:
         )
 
     body = []
+    box, height, size, small = grid.box, grid.height, grid.name_size, grid.small
     for row, year in enumerate(YEARS):
         if year:
-            body.append(text(0, 4 + row * pitch + height / 2 + small * 0.36, year, small, "quiet", "start"))
+            body.append(text(0, grid.top(row) + height / 2 + small * 0.36, year, small, "quiet", "start"))
     body += lines + heads
     for node in NODES.values():
-        w = box + (node.span - 1) * column
-        x, y = center(node) - w / 2, top(node)
+        middle, y = grid.center(node.column), grid.top(node.row)
         label = (node.short or node.name) if narrow else node.name
-        classes = f"box s-{node.family}" + ("" if node.chapter else " idea")
-        shape = rect(x, y, w, height, 7, classes)
+        drawn = rect(middle - box / 2, y, box, height, 7, f"box s-{node.family}" + ("" if node.chapter else " idea"))
         if node.chapter is None:
-            inside = text(center(node), y + height / 2 + name_size * 0.36, label, name_size)
-            body.append(shape + inside)
+            rows = label.split("\n")
+            size_here = size if len(rows) == 1 else size * 0.93
+            start = y + height / 2 + size_here * 0.36 - (len(rows) - 1) * size_here * 0.57
+            for i, part in enumerate(rows):
+                drawn += text(middle, start + i * size_here * 1.14, part, size_here)
+            body.append(drawn)
             continue
-        inside = text(center(node), y + height * 0.44, label, name_size, "name")
-        inside += text(center(node), y + height * 0.82, f"chapter {node.chapter}", small, "quiet")
-        body.append(linked(shape + inside, node.chapter, pages))
+        drawn += text(middle, y + height * 0.44, label, size, "name")
+        drawn += text(middle, y + height * 0.82, f"chapter {node.chapter}", small, "quiet")
+        body.append(linked(drawn, node.chapter, pages))
 
-    x = gutter + 3 * column + (column - box) / 2  # the legend, in the empty corner
+    x = grid.center(3) - box / 2  # the legend, in the empty corner
     for i, (family, label) in enumerate(FAMILIES.items()):
-        y = 14 + i * (name_size + 8)
-        body.append(rect(x, y - 9, 10, 10, 2, f"f-{family}") + text(x + 16, y, label, name_size, "", "start"))
+        y = 14 + i * (size + 8)
+        body.append(rect(x, y - 9, 10, 10, 2, f"f-{family}") + text(x + 16, y, label, size, "", "start"))
+
+    def spoken(key: str) -> str:
+        return NODES[key].name.replace("\n", " ")
+
     desc = "Time runs down from 1948 to 2020. " + " ".join(
-        f"{NODES[a].name} leads to {', '.join(NODES[e.target].name for e in EDGES if e.source == a)}."
+        f"{spoken(a)} leads to {', '.join(spoken(e.target) for e in EDGES if e.source == a)}."
         for a in NODES
         if any(e.source == a for e in EDGES)
     )
     name = "map-narrow" if narrow else "map"
-    return document(name, width, 8 + len(YEARS) * pitch - gap, "The map of models", desc, body)
+    width, end = grid.gutter + 4 * grid.column + grid.margin, 8 + len(YEARS) * grid.pitch - grid.gap
+    return document(name, width, end, "The map of models", desc, body)
 
 
 # --- The three layers -----------------------------------------------------------------------------------------------
@@ -289,7 +332,7 @@ LAYERS = [  # from the top of the drawing, which is the end of the computation
     ("Embedding", "gives each token a vector of its own", ("a vector for", "each token"), (1, 2, 3, 4)),
 ]
 SENTENCE = ["the", "crane", "lifts", "the", "beam"]
-FAMILY_OF = {1: "count"} | dict.fromkeys((2, 3, 4), "predict") | dict.fromkeys((5, 6), "attend")
+FAMILY_OF = {1: "count", 2: "predict", 3: "count", 4: "plain"} | dict.fromkeys((5, 6), "attend")
 FAMILY_OF |= dict.fromkeys((7, 8, 9, 10), "pretrain") | {11: "plain"}
 
 

@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-KEPT_CELL_METADATA = ("tags", "mystnb", "reason")
+KEPT_CELL_METADATA = ("tags", "reason")
 PEAK_MEMORY = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
 
 SETUP = """\
@@ -90,9 +90,10 @@ def normalize(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}, "lrm": recorded}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     seen: set[str] = set()
-    count = 0
+    counts = [c.execution_count for c in notebook.cells if c.cell_type == "code" and c.execution_count is not None]
+    in_order, count = counts == sorted(counts), 0  # what was run out of order keeps its numbers, and is refused later
     for cell in notebook.cells:
-        cell.source = "\n".join(line.rstrip() for line in cell.source.strip("\n").split("\n"))
+        cell.source = cell.source.strip("\n")
         cell.metadata = {k: cell.metadata[k] for k in KEPT_CELL_METADATA if cell.metadata.get(k)}
         identity = cell.get("id") or ""
         if not identity or identity in seen:
@@ -101,13 +102,14 @@ def normalize(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         seen.add(identity)
         if cell.cell_type != "code":
             continue
-        if cell.execution_count is not None:
+        if in_order and cell.execution_count is not None:
             count += 1
             cell.execution_count = count
+        cell.metadata.pop("mystnb", None)
         cell.outputs = _merge_streams(cell.outputs)
         for output in cell.outputs:
             if output.output_type == "execute_result":
-                output.execution_count = count
+                output.execution_count = cell.execution_count
             if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
                 cell.metadata["mystnb"] = {"image": {"alt": alt}}  # where myst-nb looks for it
     return notebook

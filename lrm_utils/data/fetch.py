@@ -34,11 +34,11 @@ class Published:
 
     name: str
     file: str
-    urls: tuple[str, ...]                                        # the first is the publisher's own, then mirrors
-    hash: str                                                    # as pooch writes it, "algorithm:hexadecimal"
+    urls: tuple[str, ...]  # the first is the publisher's own, then mirrors
+    hash: str  # as pooch writes it, "algorithm:hexadecimal"
     license: str
     homepage: str
-    size: int | None = None                                      # in bytes
+    size: int | None = None  # in bytes
     bundle: str | None = None
 
 
@@ -105,12 +105,18 @@ REGISTRY = {
             homepage="https://nlp.stanford.edu/projects/snli/",
         ),
         _squad(
-            "squad-train", "train-v1.1.json", "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
-            30_288_272, "squad-v1.1-train.zip",
+            "squad-train",
+            "train-v1.1.json",
+            "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
+            30_288_272,
+            "squad-v1.1-train.zip",
         ),
         _squad(
-            "squad-dev", "dev-v1.1.json", "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
-            4_854_279, "squad-v1.1-dev.zip",
+            "squad-dev",
+            "dev-v1.1.json",
+            "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+            4_854_279,
+            "squad-v1.1-dev.zip",
         ),
         _ewt("train", "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b", 14_203_025),
         _ewt("dev", "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6", 1_805_545),
@@ -150,7 +156,7 @@ REGISTRY = {
     )
 }
 
-_looked_at: set[tuple[Path, str]] = set()                        # what was compared with its hash in this process
+_looked_at: set[tuple[Path, str]] = set()  # what was compared with its hash in this process
 
 
 UNSAFE = re.compile(r"^[/\\]|^[A-Za-z]:|(^|[/\\])\.\.([/\\]|$)")  # absolute, with a drive letter, or upwards
@@ -201,21 +207,24 @@ def _download(item: Published, path: Path) -> None:
 
     problems = []
     for url in item.urls:
-        cache = pooch.create(path.parent, base_url="", registry={item.file: item.hash}, urls={item.file: url},
-                             retry_if_failed=1)
+        cache = pooch.create(
+            path.parent, base_url="", registry={item.file: item.hash}, urls={item.file: url}, retry_if_failed=1
+        )
         try:
             cache.fetch(item.file, downloader=pooch.HTTPDownloader(progressbar=True, chunk_size=1 << 16, timeout=20))
             return
-        except (OSError, ValueError) as error:                   # what requests raises is an OSError
+        except (OSError, ValueError) as error:  # what requests raises is an OSError
             problems.append(f"  {url}: {_in_short(error)}")
     size = f" ({item.size:,} bytes)" if item.size else ""
     raise DataUnavailable(
-        "\n".join([
-            f"{item.file}{size} is not in the data folder and could not be downloaded:",
-            *problems,
-            f"Connect to the network and try again, or put a copy at {path}.",
-            "The environment variable LRM_DATA moves the data folder.",
-        ])
+        "\n".join(
+            [
+                f"{item.file}{size} is not in the data folder and could not be downloaded:",
+                *problems,
+                f"Connect to the network and try again, or put a copy at {path}.",
+                "The environment variable LRM_DATA moves the data folder.",
+            ]
+        )
     )
 
 
@@ -278,7 +287,7 @@ class _Guard:
 
     def __init__(self, path: Path):
         self.path, self.declared = path, 0
-        self.limit = 100 * path.stat().st_size + (16 << 20)      # text shrinks to a tenth, not to a hundredth
+        self.limit = 100 * path.stat().st_size + (16 << 20)  # text shrinks to a tenth, not to a hundredth
 
     def check(self, member: str, plain: bool, size: int) -> None:
         self.declared += size
@@ -322,5 +331,5 @@ def tar_members(path: Path, wanted: Callable[[str], object]) -> Iterator[tuple[s
                 guard.check(info.name, info.isfile() or info.isdir(), info.size)
                 if info.isfile() and wanted(info.name):
                     yield info.name, archive.extractfile(info).read()
-        while unzipped.read(1 << 20):                            # to the end, where the checksum is
+        while unzipped.read(1 << 20):  # to the end, where the checksum is
             pass

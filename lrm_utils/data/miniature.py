@@ -41,25 +41,47 @@ Words = tuple[str, ...]
 # ---------------------------------------------------------------------------------------------------- the lexicon
 # Kinds under kinds: each line says what falls right under its first word. Sisters exclude each other.
 KINDS = {
-    "animal": "bird pet insect", "bird": "owl crow goose robin", "pet": "dog cat rabbit", "insect": "ant bee beetle",
-    "person": "child worker musician", "child": "girl boy", "worker": "baker nurse farmer",
+    "animal": "bird pet insect",
+    "bird": "owl crow goose robin",
+    "pet": "dog cat rabbit",
+    "insect": "ant bee beetle",
+    "person": "child worker musician",
+    "child": "girl boy",
+    "worker": "baker nurse farmer",
     "musician": "singer drummer",
-    "food": "fruit vegetable", "fruit": "apple pear plum", "vegetable": "onion carrot bean",
-    "tool": "hammer ladder shovel", "vehicle": "truck tractor cart", "furniture": "chair table shelf",
+    "food": "fruit vegetable",
+    "fruit": "apple pear plum",
+    "vegetable": "onion carrot bean",
+    "tool": "hammer ladder shovel",
+    "vehicle": "truck tractor cart",
+    "furniture": "chair table shelf",
 }
 PLACES = {"house": "kitchen cellar attic", "town": "market street square", "country": "forest meadow orchard"}
-MANNERS = {"move": "push pull lift", "hide": "bury cover wrap", "follow": "chase trail", "cook": "fry bake boil",
-           "clean": "wash brush wipe"}
+MANNERS = {
+    "move": "push pull lift",
+    "hide": "bury cover wrap",
+    "follow": "chase trail",
+    "cook": "fry bake boil",
+    "clean": "wash brush wipe",
+}
 PROPERTIES = {"size": "small large", "color": "red black white", "age": "young old new", "mood": "calm angry"}
 
 LIVING, THINGS = "animal person", "food tool vehicle furniture"
 FITTING = {"animal": "small large red black white young old calm angry", "person": "small large young old calm angry"}
 FITTING |= dict.fromkeys(THINGS.split(), "small large red black white old new")
 DOES = {  # verb: (who does it, to what); its manners inherit both
-    "move": (LIVING, f"{LIVING} {THINGS}"), "hide": (LIVING, f"{LIVING} {THINGS}"),
-    "follow": (LIVING, f"{LIVING} vehicle"), "cook": ("person", "food"), "clean": ("person", f"{LIVING} {THINGS}"),
-    "see": (LIVING, f"{LIVING} {THINGS}"), "eat": (LIVING, "food"), "buy": ("person", f"animal {THINGS}"),
-    "build": ("person", "tool vehicle furniture"), "sleep": (LIVING, ""), "sing": (LIVING, ""), "wait": (LIVING, ""),
+    "move": (LIVING, f"{LIVING} {THINGS}"),
+    "hide": (LIVING, f"{LIVING} {THINGS}"),
+    "follow": (LIVING, f"{LIVING} vehicle"),
+    "cook": ("person", "food"),
+    "clean": ("person", f"{LIVING} {THINGS}"),
+    "see": (LIVING, f"{LIVING} {THINGS}"),
+    "eat": (LIVING, "food"),
+    "buy": ("person", f"animal {THINGS}"),
+    "build": ("person", "tool vehicle furniture"),
+    "sleep": (LIVING, ""),
+    "sing": (LIVING, ""),
+    "wait": (LIVING, ""),
 }
 
 PARENT = {child: kind for tree in (KINDS, PLACES, MANNERS) for kind, below in tree.items() for child in below.split()}
@@ -68,12 +90,24 @@ PARENT |= dict.fromkeys([*PLACES, *DIMENSION], "")  # "" is what is left unsaid:
 DOES |= {manner: DOES[verb] for verb, manners in MANNERS.items() for manner in manners.split()}
 
 IRREGULAR = {  # third person singular, past, past participle, -ing form
-    "buy": "buys bought bought buying", "build": "builds built built building", "eat": "eats ate eaten eating",
-    "see": "sees saw seen seeing", "sing": "sings sang sung singing", "sleep": "sleeps slept slept sleeping",
-    "find": "finds found found finding", "break": "breaks broke broken breaking", "light": "lights lit lit lighting",
-    "give": "gives gave given giving", "send": "sends sent sent sending", "hide": "hides hid hidden hiding",
-    "lend": "lends lent lent lending", "steal": "steals stole stolen stealing", "fry": "fries fried fried frying",
-    "bury": "buries buried buried burying", "dry": "dries dried dried drying", "wrap": "wraps wrapped wrapped wrapping",
+    "buy": "buys bought bought buying",
+    "build": "builds built built building",
+    "eat": "eats ate eaten eating",
+    "see": "sees saw seen seeing",
+    "sing": "sings sang sung singing",
+    "sleep": "sleeps slept slept sleeping",
+    "find": "finds found found finding",
+    "break": "breaks broke broken breaking",
+    "light": "lights lit lit lighting",
+    "give": "gives gave given giving",
+    "send": "sends sent sent sending",
+    "hide": "hides hid hidden hiding",
+    "lend": "lends lent lent lending",
+    "steal": "steals stole stolen stealing",
+    "fry": "fries fried fried frying",
+    "bury": "buries buried buried burying",
+    "dry": "dries dried dried drying",
+    "wrap": "wraps wrapped wrapped wrapping",
     "empty": "empties emptied emptied emptying",
 }
 PLURALS = {"goose": "geese", "fish": "fish", "child": "children", "shelf": "shelves", "person": "people"}
@@ -178,11 +212,25 @@ PRONOUNS = {"she": False, "he": False, "they": True, "we": True}
 ACTORS = "cook duck fish baker farmer girl".split()
 DESCRIBING = "light clean dry warm open empty small old red".split()
 ACTS = {  # verb: what it is done to. Most of these words are nouns, verbs or adjectives as the sentence wants.
-    "plant": "tree bean", "watch": "duck fish light cook water", "water": "plant tree park", "cook": "duck fish bean",
-    "book": "table room boat cook", "paint": "chair boat watch plant can", "light": "lamp park room",
-    "clean": "table watch saw can fish", "dry": "boat paint saw book", "warm": "water room bean",
-    "park": "truck boat", "open": "book can bank", "empty": "can boat hotel", "see": "duck cook plant watch boat",
-    "find": "saw book lamp paint can plant", "fish": "", "duck": "", "walk": "", "sleep": "",
+    "plant": "tree bean",
+    "watch": "duck fish light cook water",
+    "water": "plant tree park",
+    "cook": "duck fish bean",
+    "book": "table room boat cook",
+    "paint": "chair boat watch plant can",
+    "light": "lamp park room",
+    "clean": "table watch saw can fish",
+    "dry": "boat paint saw book",
+    "warm": "water room bean",
+    "park": "truck boat",
+    "open": "book can bank",
+    "empty": "can boat hotel",
+    "see": "duck cook plant watch boat",
+    "find": "saw book lamp paint can plant",
+    "fish": "",
+    "duck": "",
+    "walk": "",
+    "sleep": "",
 }
 OBJECTS = sorted({noun for nouns in ACTS.values() for noun in nouns.split()})
 SPOTS = "park room bank hotel museum school water lamp tree".split()
@@ -239,11 +287,15 @@ def _tagged_clause(random: Random) -> tuple[Words, list[TaggedWord]]:
         return (head, verb, object_), [*subject, (copula, "AUX", "O"), (object_, "ADJ", "O")]
     base, singular, past, *_ = inflect(verb)
     present = base if many else singular
-    group = random.choice([
-        [(present, "VERB", "O")], [(present, "VERB", "O")], [(past, "VERB", "O")],
-        [(random.choice(["can", "will", "must"]), "AUX", "O"), (base, "VERB", "O")],
-        [("want" if many else "wants", "VERB", "O"), ("to", "PART", "O"), (base, "VERB", "O")],
-    ])
+    group = random.choice(
+        [
+            [(present, "VERB", "O")],
+            [(present, "VERB", "O")],
+            [(past, "VERB", "O")],
+            [(random.choice(["can", "will", "must"]), "AUX", "O"), (base, "VERB", "O")],
+            [("want" if many else "wants", "VERB", "O"), ("to", "PART", "O"), (base, "VERB", "O")],
+        ]
+    )
     adverb = [(random.choice(["often", "slowly", "never"]), "ADV", "O")] if random.random() < 0.2 else []
     object_ = random.choice(ACTS[verb].split()) if ACTS[verb] else ""
     target = _common(random, object_, random.random() < 0.3) if object_ else []
@@ -283,45 +335,85 @@ class Sensed:
 # For each sense: frames that the word (_) and something neutral can both fill; then sentences of its own.
 SENSES = {
     "crane": {
-        "bird": ("_ ate a fish|_ drank from the pond|_ slept in the reeds|_ waded into the marsh|_ watched a frog",
-                 "a crane is flying|the crane laid an egg|the crane spread its wings"),
-        "machine": ("_ lifted a stone|_ moved the pipes|_ carried a beam|_ worked at the dock|_ raised the roof",
-                    "the crane driver came|the crane needs oil|a crane is rusting")},
+        "bird": (
+            "_ ate a fish|_ drank from the pond|_ slept in the reeds|_ waded into the marsh|_ watched a frog",
+            "a crane is flying|the crane laid an egg|the crane spread its wings",
+        ),
+        "machine": (
+            "_ lifted a stone|_ moved the pipes|_ carried a beam|_ worked at the dock|_ raised the roof",
+            "the crane driver came|the crane needs oil|a crane is rusting",
+        ),
+    },
     "bank": {
-        "river": ("caught a trout near _|moored a boat near _|saw an otter near _|swam near _|crossed a stream near _",
-                  "the bank is muddy|reeds grow on the bank|the flood covered the bank"),
-        "money": ("borrowed cash near _|opened an account near _|cashed a check near _|paid a loan near _|saved near _",
-                  "the bank manager called|the bank raised its rates|a bank is hiring")},
+        "river": (
+            "caught a trout near _|moored a boat near _|saw an otter near _|swam near _|crossed a stream near _",
+            "the bank is muddy|reeds grow on the bank|the flood covered the bank",
+        ),
+        "money": (
+            "borrowed cash near _|opened an account near _|cashed a check near _|paid a loan near _|saved near _",
+            "the bank manager called|the bank raised its rates|a bank is hiring",
+        ),
+    },
     "bat": {
-        "animal": ("_ slept in the cave|_ ate a moth|_ hid in the barn|_ woke at night|_ feared the daylight",
-                   "a bat is squeaking|the bat folded its wings|the bat hung upside down"),
-        "club": ("_ hit the ball|_ won the game|_ helped the team|_ scored a point|_ missed the pitch",
-                 "the bat needs a grip|the bat cracked in two|a player swung the bat")},
+        "animal": (
+            "_ slept in the cave|_ ate a moth|_ hid in the barn|_ woke at night|_ feared the daylight",
+            "a bat is squeaking|the bat folded its wings|the bat hung upside down",
+        ),
+        "club": (
+            "_ hit the ball|_ won the game|_ helped the team|_ scored a point|_ missed the pitch",
+            "the bat needs a grip|the bat cracked in two|a player swung the bat",
+        ),
+    },
     "seal": {
-        "animal": ("_ swam in the bay|_ caught a herring|_ lay on the ice|_ dived off the rocks|_ played in the waves",
-                   "a seal is barking|the seal pup grew|the seal wiggled its flippers"),
-        "stamp": ("_ closed the envelope|_ marked the letter|_ signed the treaty|_ proved the claim|_ spoiled the deed",
-                  "the seal is melting|the king pressed the seal|the seal shows a crest")},
+        "animal": (
+            "_ swam in the bay|_ caught a herring|_ lay on the ice|_ dived off the rocks|_ played in the waves",
+            "a seal is barking|the seal pup grew|the seal wiggled its flippers",
+        ),
+        "stamp": (
+            "_ closed the envelope|_ marked the letter|_ signed the treaty|_ proved the claim|_ spoiled the deed",
+            "the seal is melting|the king pressed the seal|the seal shows a crest",
+        ),
+    },
     "mouse": {
-        "animal": ("_ ate the cheese|_ hid in the hay|_ feared the cat|_ stole the crumbs|_ dug a hole",
-                   "a mouse is nibbling|the mouse twitched its whiskers|the mouse curled its tail"),
-        "device": ("_ moved the pointer|_ opened the folder|_ selected the icon|_ started the program|_ shut the menu",
-                   "the mouse needs a battery|the mouse button clicked|a mouse is plugged in")},
+        "animal": (
+            "_ ate the cheese|_ hid in the hay|_ feared the cat|_ stole the crumbs|_ dug a hole",
+            "a mouse is nibbling|the mouse twitched its whiskers|the mouse curled its tail",
+        ),
+        "device": (
+            "_ moved the pointer|_ opened the folder|_ selected the icon|_ started the program|_ shut the menu",
+            "the mouse needs a battery|the mouse button clicked|a mouse is plugged in",
+        ),
+    },
     "ruler": {
-        "king": ("_ led the army|_ lost the throne|_ taxed the land|_ wrote the law|_ fought the rebels",
-                 "the ruler wore a crown|the ruler was exiled|a ruler is speaking"),
-        "stick": ("_ measured the page|_ lay beside the pencils|_ guided the pen|_ fell off the desk|_ tore the sketch",
-                  "the ruler lost its inches|the ruler snapped in two|a plastic ruler was sold")},
+        "king": (
+            "_ led the army|_ lost the throne|_ taxed the land|_ wrote the law|_ fought the rebels",
+            "the ruler wore a crown|the ruler was exiled|a ruler is speaking",
+        ),
+        "stick": (
+            "_ measured the page|_ lay beside the pencils|_ guided the pen|_ fell off the desk|_ tore the sketch",
+            "the ruler lost its inches|the ruler snapped in two|a plastic ruler was sold",
+        ),
+    },
     "spring": {
-        "season": ("planted beans in _|sowed wheat in _|pruned roses in _|sheared the sheep in _|painted eggs in _",
-                   "spring came after winter|the spring began in march|the birds return each spring"),
-        "water": ("filled a jug in _|rinsed the cups in _|cooled the milk in _|wet a towel in _|dipped a bucket in _",
-                  "the spring is bubbling|the spring feeds a brook|the spring ran dry")},
+        "season": (
+            "planted beans in _|sowed wheat in _|pruned roses in _|sheared the sheep in _|painted eggs in _",
+            "spring came after winter|the spring began in march|the birds return each spring",
+        ),
+        "water": (
+            "filled a jug in _|rinsed the cups in _|cooled the milk in _|wet a towel in _|dipped a bucket in _",
+            "the spring is bubbling|the spring feeds a brook|the spring ran dry",
+        ),
+    },
     "court": {
-        "law": ("accused a thief near _|met a judge near _|paid a fine near _|saw a lawyer near _|swore an oath near _",
-                "the court was in session|the court clerk wrote|the court heard the case"),
-        "sport": ("played tennis near _|bounced a ball near _|won a set near _|held a racket near _|met a coach near _",
-                  "the court lost its net|the court was swept for the match|the court lines were painted")},
+        "law": (
+            "accused a thief near _|met a judge near _|paid a fine near _|saw a lawyer near _|swore an oath near _",
+            "the court was in session|the court clerk wrote|the court heard the case",
+        ),
+        "sport": (
+            "played tennis near _|bounced a ball near _|won a set near _|held a racket near _|met a coach near _",
+            "the court lost its net|the court was swept for the match|the court lines were painted",
+        ),
+    },
 }
 STRANGERS, CORNERS = "sailor girl boy man woman clerk".split(), "village yard square".split()
 LOOKS = ["", "old", "small", "big", "gray"]
@@ -349,8 +441,10 @@ def senses(train: int = 4000, validation: int = 500, test: int = 1000, seed: int
             one, two = map(clause, frames)
             target, joint = _phrase(random, word, look), random.choice(["while", "and", "before"])
             neutral = _phrase(random, random.choice(STRANGERS if one[0] == "_" else CORNERS))
-            texts = [f"{one.replace('_', a)} {joint} {two.replace('_', b)}"
-                     for a, b in ((target, neutral), (neutral, target))]
+            texts = [
+                f"{one.replace('_', a)} {joint} {two.replace('_', b)}"
+                for a, b in ((target, neutral), (neutral, target))
+            ]
             combination = (word, *sorted(frames))
         else:
             frames = [random.choice(SENSES[word][sense][own].split("|")) for sense in two_senses]
@@ -547,8 +641,19 @@ HAND_OVER = ("A past X to B", {"A": "who past X to B", "X": "what did A base to 
 OBTAIN = ("A past X from B", {"A": "who past X from B", "X": "what did A base from B", "B": "from whom did A base X"})
 MEET = ("A past B in X", {"A": "who past B in X", "X": "where did A base B", "B": "whom did A base in X"})
 HANDLE = ("A past B 's Y", {"A": "who past B 's Y", "B": "whose Y did A base"})
-STORY_VERBS = {"give": HAND_OVER, "send": HAND_OVER, "lend": HAND_OVER, "steal": OBTAIN, "borrow": OBTAIN,
-               "help": MEET, "see": MEET, "thank": MEET, "find": HANDLE, "break": HANDLE, "paint": HANDLE}
+STORY_VERBS = {
+    "give": HAND_OVER,
+    "send": HAND_OVER,
+    "lend": HAND_OVER,
+    "steal": OBTAIN,
+    "borrow": OBTAIN,
+    "help": MEET,
+    "see": MEET,
+    "thank": MEET,
+    "find": HANDLE,
+    "break": HANDLE,
+    "paint": HANDLE,
+}
 STORY_THINGS = "lamp book ladder basket umbrella guitar kettle apple".split()
 STORY_PLACES = "kitchen garden market orchard cellar attic".split()
 STORY_LOOKS = ["the", "the red", "the old", "the green"]
@@ -610,8 +715,11 @@ def _story(random: Random, answerable: bool) -> _Story:
     slot = random.choice(list(STORY_VERBS[asked.verb][1]))
     options = people if slot in "AB" else places if STORY_VERBS[asked.verb] is MEET else things
     other = random.choice([option for option in options if option not in (asked.A, asked.B, asked.X)])
-    trap = {"A": Fact(asked.verb, asked.B, other, asked.X), "B": Fact(asked.verb, other, asked.A, asked.X),
-            "X": Fact(asked.verb, asked.B, asked.A, other)}[slot]
+    trap = {
+        "A": Fact(asked.verb, asked.B, other, asked.X),
+        "B": Fact(asked.verb, other, asked.A, asked.X),
+        "X": Fact(asked.verb, asked.B, asked.A, other),
+    }[slot]
     facts = [asked, trap] if answerable else [trap]
     verbs = [asked.verb, *random.sample(list(STORY_VERBS), 2)]
     length = random.randint(3, 6)
@@ -687,8 +795,16 @@ class Translation:
     alignment: tuple[tuple[int, int], ...]
 
 
-PARTICLES = {"and": "ta", "that": "ke", "in": "lu", "near": "vi", "two": "bi", "many": "mo", "often": "fa",
-             "never": "ni"}
+PARTICLES = {
+    "and": "ta",
+    "that": "ke",
+    "in": "lu",
+    "near": "vi",
+    "two": "bi",
+    "many": "mo",
+    "often": "fa",
+    "never": "ni",
+}
 
 
 def _stems() -> dict[str, str]:

@@ -140,7 +140,7 @@ def _snli_rows(path, part: str) -> Iterator[InferencePair]:
     if missing:
         raise DataUnavailable(f"{member} has no column {', '.join(sorted(missing))}; its header is {columns}")
     label, premise, hypothesis = (columns.index(name) for name in ("gold_label", "sentence1", "sentence2"))
-    for row in (line.split("\t") for line in lines):             # quotes are part of the sentences, not of the format
+    for row in (line.split("\t") for line in lines):  # quotes are part of the sentences, not of the format
         if row[label] != "-":
             yield InferencePair(row[premise].strip(), row[hypothesis].strip(), row[label])
 
@@ -175,7 +175,7 @@ def ud_english() -> Treebank:
 def _sentences(conllu: str) -> Iterator[TaggedSentence]:
     for block in conllu.split("\n\n"):
         rows = (line.split("\t") for line in block.split("\n") if line and not line.startswith("#"))
-        rows = [row for row in rows if row[0].isdigit()]         # neither "1-2", a contraction, nor "1.1", left unsaid
+        rows = [row for row in rows if row[0].isdigit()]  # neither "1-2", a contraction, nor "1.1", left unsaid
         if rows:
             _, words, lemmas, tags, *_ = zip(*rows, strict=True)
             yield TaggedSentence(words, tags, lemmas)

@@ -19,6 +19,8 @@ def co_occurrence(documents, V, window, weight=lambda distance: 1.0):
         raise ValueError("the corpus is empty: no document has a word in it")
     gap = np.full(window, -1)  # keeps the window inside a document
     tokens = np.concatenate([part for document in documents for part in (document, gap)])
+    if tokens.max() >= V:
+        raise ValueError(f"id {tokens.max()} is not in a vocabulary of {V} words, 0 to {V - 1}")
     N, real = len(tokens), tokens >= 0
     starts = np.concatenate([[0], np.cumsum(real)])  # where each row of O begins
     O = sparse.csr_array((np.ones(real.sum()), tokens[real], starts), shape=(N, V))

@@ -126,6 +126,32 @@ def test_the_modules_equal_the_exported_cells_of_their_notebooks():
     assert export.drift() == []
 
 
+def test_an_exported_cell_that_does_not_stand_alone_is_refused(copy):
+    path = copy / FIRST.relative_to(ROOT)
+    path.write_text(path.read_text().replace("window < 1", "cfg.window < 1"))
+    with pytest.raises(ValueError, match="(?s)do not stand alone.*Undefined name `cfg`"):
+        export.drift(copy)
+
+
+def test_imports_of_two_parts_of_a_package_are_both_exported(copy):
+    notebook = nbformat.v4.new_notebook()
+    cell = nbformat.v4.new_code_cell("def f(x):\n    return scipy.sparse.eye(2), scipy.stats.sem(x)")
+    cell.metadata["tags"] = ["export"]
+    notebook.cells = [nbformat.v4.new_markdown_cell("# Two parts")]
+    notebook.cells += [nbformat.v4.new_code_cell("import scipy.sparse\nimport scipy.stats\n%time 1"), cell]
+    nbformat.write(notebook, copy / "chapters/02_parts.ipynb")
+    source = export.modules(copy)[copy / "lrm_utils/models/parts.py"]
+    assert "import scipy.sparse\nimport scipy.stats\n" in source
+    assert "time" not in source
+
+
+def test_normalizing_does_not_launder_cells_that_were_run_out_of_order():
+    notebook = notebooks.read(FIRST)
+    first, second, *_ = (c for c in notebook.cells if c.cell_type == "code")
+    first.execution_count, second.execution_count = 9, 3
+    assert "from top to bottom" in "\n".join(complaints(notebooks.normalize(notebook)))
+
+
 def test_changing_the_address_in_the_configuration_changes_every_generated_cell(copy):
     config = copy / "_config.yml"
     config.write_text(config.read_text().replace(notebooks.repository(copy)[0], "https://github.com/else/where"))

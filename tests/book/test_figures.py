@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,10 +45,38 @@ def test_drawing_is_sound_and_says_what_it_shows(name: str) -> None:
 def test_nothing_overlaps_on_the_map() -> None:
     taken: dict[tuple[int, float], str] = {}
     for key, node in figures.NODES.items():
-        columns = [node.column] if node.span == 1 else [node.column - 0.5, node.column + 0.5]
-        for column in columns:
-            assert (node.row, column) not in taken, f"{key} stands on {taken.get((node.row, column))}"
-            taken[node.row, column] = key
+        assert (node.row, node.column) not in taken, f"{key} stands on {taken.get((node.row, node.column))}"
+        taken[node.row, node.column] = key
+
+
+def pieces(edge: figures.Edge, grid: figures.Grid) -> list[tuple[float, float, float, float]]:
+    """The straight pieces of a line, each as left, top, right, bottom."""
+    corners = grid.route(edge)
+    return [(min(x, u), min(y, v), max(x, u), max(y, v)) for (x, y), (u, v) in zip(corners, corners[1:], strict=False)]
+
+
+@pytest.mark.parametrize("grid", [figures.WIDE, figures.PHONE], ids=["wide", "phone"])
+def test_no_line_on_the_map_runs_through_a_box(grid: figures.Grid) -> None:
+    for edge in figures.EDGES:
+        for left, top, right, bottom in pieces(edge, grid):
+            for key, node in figures.NODES.items():
+                x, y = grid.center(node.column), grid.top(node.row)
+                beside = right <= x - grid.box / 2 or left >= x + grid.box / 2
+                assert beside or bottom <= y or top >= y + grid.height, f"{edge.source} to {edge.target} crosses {key}"
+
+
+@pytest.mark.parametrize("grid", [figures.WIDE, figures.PHONE], ids=["wide", "phone"])
+def test_lines_on_the_map_merge_only_where_they_share_an_end(grid: figures.Grid) -> None:
+    for a, b in combinations(figures.EDGES, 2):
+        if a.source == b.source or a.target == b.target:
+            continue
+        for one in pieces(a, grid):
+            for other in pieces(b, grid):
+                width = min(one[2], other[2]) - max(one[0], other[0])
+                height = min(one[3], other[3]) - max(one[1], other[1])
+                # Crossing at a right angle is fine (0 by 0); running along each other closer than 3 units is not.
+                along = (width > 0 and -3 < height <= 0) or (height > 0 and -3 < width <= 0)
+                assert not along, f"{a.source} to {a.target} runs along {b.source} to {b.target}"
 
 
 def test_descent_on_the_map_never_runs_backward_in_time() -> None:

@@ -55,6 +55,8 @@ def complaints(notebook: nbformat.NotebookNode) -> list[str]:
         pictures = [o for o in cell.outputs if "image/png" in o.get("data", {})]
         if pictures and not cell.metadata.get("mystnb", {}).get("image", {}).get("alt"):
             found.append(f"{name} draws a picture without a text alternative: use plot.figure")
+        if len(pictures) > 1:
+            found.append(f"{name} draws {len(pictures)} pictures: a cell has room for the alternative of one")
         if any("image/svg+xml" in o.get("data", {}) for o in cell.outputs):
             found.append(f"{name} draws an SVG, which differs on every run: use plot.figure")
         if len(cell.source.splitlines()) > 30:

@@ -39,10 +39,17 @@ def texts(task):
     return [getattr(e, field) for e in every(task) for field in fields if hasattr(e, field)]
 
 
-VERB = {form: verb for verb in [*miniature.DOES, *miniature.ACTS, *miniature.STORY_VERBS]
-        for form in miniature.inflect(verb)}
-NOUN = {form: noun for noun in [*miniature.PARENT, *miniature.KINDS, *miniature.ACTORS, *miniature.OBJECTS]
-        if noun for form in (noun, miniature.plural(noun))}
+VERB = {
+    form: verb
+    for verb in [*miniature.DOES, *miniature.ACTS, *miniature.STORY_VERBS]
+    for form in miniature.inflect(verb)
+}
+NOUN = {
+    form: noun
+    for noun in [*miniature.PARENT, *miniature.KINDS, *miniature.ACTORS, *miniature.OBJECTS]
+    if noun
+    for form in (noun, miniature.plural(noun))
+}
 
 
 # ------------------------------------------------------------------------------------------------- reading the examples
@@ -82,10 +89,14 @@ def sensed_combinations(e):
     word = e.words[e.position]
     frames = {f: s for s, (f, _) in miniature.SENSES[word].items()}
     text = " ".join(e.words)
-    seen = [(f, s) for group, s in frames.items() for f in group.split("|")
-            if re.search(r"\b" + f.replace("_", r"(a|an|the)( \w+){1,2}?") + r"\b", text)]
+    seen = [
+        (f, s)
+        for group, s in frames.items()
+        for f in group.split("|")
+        if re.search(r"\b" + f.replace("_", r"(a|an|the)( \w+){1,2}?") + r"\b", text)
+    ]
     if {"while", "and", "before"} & set(e.words):
-        assert {s for _, s in seen} == set(frames.values())      # cues of both senses
+        assert {s for _, s in seen} == set(frames.values())  # cues of both senses
         return [(word, *sorted(f for f, _ in seen))]
     look = e.words[e.position - 1]
     ending = next((end for end in miniature.ENDINGS if end and text.endswith(" " + end)), "")
@@ -161,7 +172,7 @@ def asked_combination(e):
     verb, known = read_question(e.question)
     answer = e.options[e.answer] if hasattr(e, "options") else e.answer
     if answer is None and len(known.keys() & {"A", "B"}) < 2:
-        return None                                              # nobody knows who did it
+        return None  # nobody knows who did it
     slot = ({"A", "B", "X"} - known.keys()).pop()
     fact = known | {slot: " ".join(answer or ())}
     return fact["A"], verb, fact["B"]
@@ -204,7 +215,7 @@ class Parser:
         many = "i" in ending
         assert many or not counted
         while self.ahead() in miniature.DIMENSION:
-            assert self.take()[3:] == ending                     # adjectives agree
+            assert self.take()[3:] == ending  # adjectives agree
         if self.ahead() == "that":
             self.take()
             self.predicate(noun, many)
@@ -237,7 +248,7 @@ def test_the_same_seed_gives_the_same_world_and_another_seed_another_sample(task
     state = random.getstate()
     assert make(n, n, n) == make(n, n, n)
     assert make(n, n, n, seed=1) != make(n, n, n)
-    assert random.getstate() == state                            # nobody else's random numbers are touched
+    assert random.getstate() == state  # nobody else's random numbers are touched
 
 
 @tasks
@@ -265,7 +276,7 @@ def test_too_many_examples_are_refused():
     with pytest.raises(ValueError, match="test=100 is not possible: ask for a multiple of 3"):
         miniature.inference(test=100)
 
-    def six(random):                                             # a world of six sentences
+    def six(random):  # a world of six sentences
         word = random.choice("abcdef")
         return [(word,)], [word]
 
@@ -294,9 +305,12 @@ def test_every_word_of_the_tests_is_seen_in_training_in_the_same_slot(task):
 
 
 COMBINATIONS = {
-    "tagging": tagged_combinations, "senses": sensed_combinations,
+    "tagging": tagged_combinations,
+    "senses": sensed_combinations,
     "inference": lambda e: [(s, v, o) for (s, _, v, o, _, _), _ in map(read_event, (e.hypothesis, e.premise))],
-    "questions": story_combinations, "choices": story_combinations, "cloze": story_combinations,
+    "questions": story_combinations,
+    "choices": story_combinations,
+    "cloze": story_combinations,
     "translation": translated_combinations,
 }
 
@@ -379,8 +393,12 @@ def test_the_sense_is_that_of_the_clause_the_word_stands_in():
         word = e.words[e.position]
         clause = next(c for c in clauses(e.words, "while", "and", "before") if word in c)
         text = " ".join(clause)
-        cues = {sense for sense, frames in miniature.SENSES[word].items() for frame in "|".join(frames).split("|")
-                if all(part.strip() in text for part in frame.split("_"))}
+        cues = {
+            sense
+            for sense, frames in miniature.SENSES[word].items()
+            for frame in "|".join(frames).split("|")
+            if all(part.strip() in text for part in frame.split("_"))
+        }
         assert cues == {e.sense}, text
 
 
@@ -402,7 +420,7 @@ def check_label(premise, hypothesis):
     label = "entailment"
     for i, (p, h) in enumerate(zip(premise, hypothesis, strict=True)):
         if h == p or not h:
-            continue                                             # the same, or left unsaid
+            continue  # the same, or left unsaid
         if i in (1, 4):
             rivals = [v.split() for v in miniature.PROPERTIES.values() if p in v.split() and h in v.split()]
             disjoint, open_ = bool(rivals), not rivals
@@ -504,9 +522,12 @@ def test_the_gap_of_a_cloze_has_one_filling():
         assert e.query.count("_") == 1 and e.answer in e.context
         sentences = [tuple(s) for s in clauses(e.context, ".")]
         at = e.query.index("_")
-        fits = {s[len(s) - len(e.query) + 1 :][at] for s in sentences
-                if len(s) >= len(e.query) - 1
-                and all(i == at or w == e.query[i] for i, w in enumerate(s[len(s) - len(e.query) + 1 :]))}
+        fits = {
+            s[len(s) - len(e.query) + 1 :][at]
+            for s in sentences
+            if len(s) >= len(e.query) - 1
+            and all(i == at or w == e.query[i] for i, w in enumerate(s[len(s) - len(e.query) + 1 :]))
+        }
         assert fits == {e.answer}
 
 
@@ -537,7 +558,7 @@ def test_aligned_words_mean_the_same():
 
 def test_tolan_puts_the_verb_last_and_agrees():
     for e in every("translation"):
-        Parser(e.target)                                         # asserts order of words and agreement on its way
+        Parser(e.target)  # asserts order of words and agreement on its way
 
 
 def test_every_english_lemma_has_its_own_stem():

@@ -71,6 +71,20 @@ def test_close_names_the_mistake(actual, expected, word):
         check.close(actual, expected)
 
 
+def test_close_is_relative_to_the_magnitude_and_refuses_to_compare_nothing():
+    with fails("9 times|differ|against"):
+        check.close([1e-7, 2e-7], [9e-7, 2e-7])
+    with fails("nothing to compare"):
+        check.close([], [])
+
+
+def test_close_compares_infinities_in_sparse_matrices():
+    infinite = sparse.csr_array([[1.0, np.inf]])
+    check.close(infinite, sparse.csr_array([[1.0, np.inf]]))
+    with fails(r"at \(0, 0\): 5 against 1|at \(0, 1\): 3 against inf"):
+        check.close(sparse.csr_array([[5.0, 3.0]]), infinite)
+
+
 def test_close_says_which_claim_fell():
     with fails("this does not hold: the counts agree", "1 of 3 entries", r"at \(1,\)"):
         check.close([1.0, 5.0, 3.0], [1.0, 2.0, 3.0], says="the counts agree")
@@ -106,6 +120,13 @@ def test_gradient_accepts_the_derivation_and_refuses_a_slip():
     check.gradient(loss, {"w": w})
     with fails("gradient of w", "2 times", "slip in the derivation"):
         check.gradient(loss, {"w": w}, {"w": 2 * by_hand})
+    with fails("gradient of w", "2 times"):
+        check.gradient(lambda: 1e-7 * loss(), {"w": w}, {"w": 2e-7 * by_hand})
+
+
+def test_gradient_takes_parameters_that_are_views():
+    w = torch.randn(3, 4, dtype=torch.float64).T.requires_grad_()
+    check.gradient(lambda: (w**3).sum(), {"w": w})
 
 
 def test_gradient_finds_a_detached_term_and_an_unused_parameter():
@@ -143,6 +164,8 @@ def test_a_mask_that_leaks_is_refused(ids):
 def test_causal_is_not_passed_by_ignoring_the_inputs(ids):
     with fails("ignore the inputs"):
         check.causal(lambda x: torch.ones(B, T, D), ids)
+    with fails("neither past nor future"):
+        check.causal(Attention(), ids[:, :1])
 
 
 def test_causal_switches_dropout_off_and_on_again(ids):
@@ -160,6 +183,8 @@ def test_padding_that_is_masked_passes_and_padding_that_is_not_is_refused(ids):
         check.padding(lambda x, n: Attention(causal=False)(x, n).mean(1), ids, lengths)
     with fails("no row has any padding"):
         check.padding(Attention(), ids, torch.tensor([T, T]))
+    with fails("ignore the inputs"):
+        check.padding(lambda x, n: torch.ones(B, 3), ids, lengths)
 
 
 def test_permutation_tells_models_that_know_order_from_those_that_do_not(ids):
@@ -168,6 +193,12 @@ def test_permutation_tells_models_that_know_order_from_those_that_do_not(ids):
     for model in (Attention(causal=True), Attention(causal=False, positions=True)):
         with fails("something that knows order"):
             check.permutation(model, ids)
+    ring = nn.Conv1d(D, D, 3, padding=1, padding_mode="circular")  # knows its neighbors, but not where it begins
+    for model, invariant in ((lambda x: ring(x.mT).mT, False), (lambda x: ring(x.mT).relu().mean(2), True)):
+        with fails("something that knows order"):
+            check.permutation(model, torch.randn(B, T, D), invariant=invariant)
+    with fails("ignore the inputs"):
+        check.permutation(lambda x: torch.ones(B, T, D), ids)
 
 
 def test_sums_to_one_accepts_a_distribution_and_names_what_is_wrong():
@@ -187,6 +218,14 @@ def test_sums_to_one_accepts_a_distribution_and_names_what_is_wrong():
 def test_learns_wants_a_loss_that_falls_below_the_baseline():
     check.learns([3.0, 2.0, 1.0], below=1.5)
     check.learns([3.0, *[1.0] * 18, 1.6], below=1.5)  # the end is the mean of the last tenth, not one noisy batch
+    passed = 0
+    for seed in range(200):
+        try:
+            check.learns(np.random.default_rng(seed).normal(5, 1, 300))
+            passed += 1
+        except CheckFailed:
+            pass
+    assert passed <= 4, "noise is not learning"
     with fails("went from 3 to 3.5"):
         check.learns([3.0, 3.5])
     with fails("not below the baseline 0.5"):

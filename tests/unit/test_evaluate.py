@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from lrm_utils import evaluate
 from lrm_utils.data import Analogy, WordPair
@@ -37,6 +38,19 @@ def test_analogy_finds_the_parallelogram_only_when_the_question_is_excluded():
     close = vectors(man=[1, 0], king=[1, 0.2], woman=[0, 1], queen=[-0.5, 1])
     assert evaluate.analogy(close, question, exclude=True).value == 1.0
     assert evaluate.analogy(close, question, exclude=False).value == 0.0
+
+
+def test_vectors_that_say_nothing_score_nothing():
+    question = [Analogy("king", "woman", "queen", "man")]
+    same = vectors(man=[1, 1], king=[1, 1], woman=[1, 1], queen=[1, 1], plum=[1, 1])
+    assert evaluate.analogy(same, question).value == 0.0
+    with pytest.raises(ValueError, match="the training diverged"):
+        evaluate.analogy(vectors(man=[np.nan, 0], king=[1, 0], woman=[0, 1], queen=[1, 1]), question)
+    with pytest.raises(ValueError, match="the training diverged"):
+        evaluate.retrieval(np.full((1, 2), np.nan), np.ones((2, 2)), [0])
+    counts = WordVectors(SQUARE.vocab, sparse.csr_array(SQUARE.matrix))
+    with pytest.raises(ValueError, match="need a dense matrix"):
+        evaluate.analogy(counts, question)
 
 
 def test_analogies_report_every_section_and_the_total():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from lrm_utils import text
 from lrm_utils.text import Vocab, WordVectors
@@ -20,6 +21,7 @@ def test_sentences_end_where_a_capital_follows():
     assert text.sentences("It rose 1.5 percent. Was it gold? “Yes.” It was.\nNew line") == [
         "It rose 1.5 percent.", "Was it gold?", "“Yes.”", "It was.", "New line",
     ]  # fmt: skip
+    assert len(text.sentences("Mr. Adams of the U.S. Senate wrote to Dr. Hall. He read No. 5.")) == 2
 
 
 def test_vocabulary_is_ordered_by_frequency_then_spelling():
@@ -61,6 +63,14 @@ def test_neighbors_are_ordered_by_cosine_and_leave_out_the_word_itself():
     assert [w for w, _ in vectors.neighbors("a")] == ["b", "c"]
     assert vectors.neighbors("a", k=1)[0][1] == pytest.approx(3 / np.hypot(3, 0.1))
     assert vectors.neighbors("a", k=0) == []
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("container", [np.array, sparse.csr_array])
+def test_unit_vectors_have_length_one_and_zero_stays_zero(kind, container):
+    vectors = WordVectors(Vocab.build(list("ab")), container(np.array([[0, 0], [3, 4]], dtype=kind)))
+    unit = vectors.unit.toarray() if sparse.issparse(vectors.unit) else vectors.unit
+    np.testing.assert_allclose(unit, [[0, 0], [0.6, 0.8]], rtol=1e-6)
 
 
 def test_vectors_must_fit_the_vocabulary():

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -95,9 +96,16 @@ def test_the_schedule_scales_every_learning_rate_from_step_0_to_the_last():
         seen.append((step, steps))
         return 1 - step / steps
 
-    lrm.fit(model, batches, loss, epochs=2, optimizer=optimizer, schedule=schedule)
+    used = []
+
+    def watching(model, batch):
+        used.append([group["lr"] for group in optimizer.param_groups])
+        return loss(model, batch)
+
+    lrm.fit(model, batches, watching, epochs=2, optimizer=optimizer, schedule=schedule)
     assert seen == [(i, 6) for i in range(6)]
-    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.1 / 6, 0.2 / 6, 0.3 / 6, 0.4 / 6])
+    for step, rates in enumerate(used):
+        assert rates == pytest.approx([0.1 * (i + 1) * (1 - step / 6) for i in range(4)])
 
 
 def test_clipping_bounds_the_step():
@@ -105,6 +113,44 @@ def test_clipping_bounds_the_step():
     before = weights(model)
     lrm.fit(model, batches, loss, steps=1, optimizer=sgd(model, lr=1.0), clip=0.01)
     assert (weights(model) - before).norm() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_an_optimizer_used_again_starts_from_its_own_learning_rate():
+    model, batches, loss = problem()
+    optimizer = sgd(model, lr=0.1)
+    lrm.fit(model, batches, loss, epochs=1, optimizer=optimizer, schedule=lambda step, steps: 1 - step / steps)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    optimizer.param_groups[0]["lr"] = 0.01
+    before = weights(model)
+    lrm.fit(model, batches[:1], loss, steps=1, optimizer=optimizer, clip=1.0)
+    assert (weights(model) - before).norm() <= 0.01 * (1 + 1e-4)
+
+
+def test_the_model_and_its_batches_draw_from_unrelated_seeds():
+    drawn = []
+
+    def batches(epoch):
+        for _ in range(3):
+            drawn.append(torch.rand(4))
+            yield problem()[1][0]
+
+    def noisy_loss(model, batch):
+        drawn.append(torch.rand(4))
+        return loss(model, batch)
+
+    lrm.fit(problem()[0], batches, noisy_loss, epochs=2)
+    values = torch.cat(drawn)
+    assert len(values.unique()) == len(values) == 48
+
+
+def test_batches_may_be_named_tuples_and_dictionaries():
+    class Named(NamedTuple):
+        x: torch.Tensor
+        y: torch.Tensor
+
+    model, batches, _ = problem()
+    lrm.fit(model, [Named(*b) for b in batches], lambda m, b: loss(m, (b.x, b.y)), steps=1)
+    lrm.fit(model, [dict(x=x, y=y) for x, y in batches], lambda m, b: loss(m, (b["x"], b["y"])), steps=1)
 
 
 def test_frozen_layers_do_not_move():
@@ -178,6 +224,25 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
     assert torch.equal(weights(model), after)
 
 
+def test_a_run_made_longer_equals_one_that_was_long_from_the_start(tmp_path):
+    options = dict(lr=0.02, validate=lambda m: float(weights(m).norm()), patience=50)
+    model, batches, loss = problem(dropout=0.3)
+    lrm.fit(model, batches, loss, steps=3, checkpoint=tmp_path / "run.pt", **options)
+    history = lrm.fit(model, batches, loss, steps=12, checkpoint=tmp_path / "run.pt", **options)
+    straight, batches, loss = problem(dropout=0.3)
+    assert lrm.fit(straight, batches, loss, steps=12, **options) == history
+    assert torch.equal(weights(model), weights(straight))
+
+
+def test_a_checkpoint_made_with_other_settings_is_refused(tmp_path):
+    model, batches, loss = problem()
+    lrm.fit(model, batches, loss, steps=1, lr=0.001, checkpoint=tmp_path / "run.pt")
+    with pytest.raises(ValueError, match=r"made with learning rates \[0.001\], and \[1.0\] is asked for; delete it"):
+        lrm.fit(model, batches, loss, steps=2, lr=1.0, checkpoint=tmp_path / "run.pt")
+    with pytest.raises(ValueError, match="made with seed 0, and 1 is asked for"):
+        lrm.fit(model, batches, loss, steps=2, seed=1, checkpoint=tmp_path / "run.pt")
+
+
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     model, batches, loss = problem()
     lrm.fit(model, batches, loss, steps=1, checkpoint=tmp_path / "run.pt")
@@ -208,6 +273,9 @@ def test_bad_requests_are_answered_in_one_sentence():
         lrm.fit(model, lambda epoch: batches, loss, epochs=2, schedule=lambda step, steps: 1.0)
     with pytest.raises(FloatingPointError, match="the loss is nan at step 0: lower the learning rate"):
         lrm.fit(model, batches, lambda m, b: loss(m, b) * torch.nan, steps=1)
+    assert weights(model).isfinite().all(), "the weights from before the bad step are kept"
+    with pytest.raises(ValueError, match="taken over nothing"):
+        lrm.fit(model, batches, lambda m, b: (loss(m, b), 0), steps=1)
 
 
 def test_no_progress_bar_is_shown_where_outputs_are_stored(capfd):
@@ -217,7 +285,7 @@ def test_no_progress_bar_is_shown_where_outputs_are_stored(capfd):
 
 
 def test_two_processes_give_the_result_of_one_at_the_same_global_batch(tmp_path):
-    """`torchrun` with two gloo processes, an odd number of rows, accumulation, clipping and unequal token counts."""
+    """`torchrun` with two gloo processes, odd batches, one of a single row, accumulation, clipping, unequal counts."""
     script = tmp_path / "job.py"
     script.write_text(
         textwrap.dedent("""
@@ -235,7 +303,7 @@ def test_two_processes_give_the_result_of_one_at_the_same_global_batch(tmp_path)
             nll = nn.functional.cross_entropy(scores, ids[:, 1:], reduction="none")
             return (nll * real).sum(), real.sum()
 
-        batches = [(ids[i : i + 9], lengths[i : i + 9]) for i in (0, 9, 18)]
+        batches = [(ids[a:b], lengths[a:b]) for a, b in ((0, 9), (9, 18), (18, 26), (26, 27))]
         history = lrm.fit(model, batches, loss, epochs=5, lr=0.05, accumulate=2, clip=0.5,
                           validate=lambda m: float(m[1].weight.norm()))
         if int(os.environ.get("RANK", 0)) == 0:
