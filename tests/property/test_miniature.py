@@ -613,3 +613,9 @@ def test_baselines_stay_far_below_the_rule():
 def test_the_table_of_the_module_is_the_record():
     table = [line for line in miniature.__doc__.splitlines() if line.startswith("|")]
     assert table == bench().table(RECORD["scores"])
+
+
+def test_the_table_of_the_data_page_is_that_of_the_module():
+    page = (Path(__file__).parents[2] / "data.md").read_text()
+    table = "\n".join(line for line in miniature.__doc__.splitlines() if line.startswith("|"))
+    assert table in page
