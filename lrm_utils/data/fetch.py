@@ -164,10 +164,9 @@ UNSAFE = re.compile(r"^[/\\]|^[A-Za-z]:|(^|[/\\])\.\.([/\\]|$)")  # absolute, wi
 
 def folder() -> Path:
     """The data folder: the environment variable LRM_DATA, or the usual cache folder of the operating system."""
-    chosen = os.environ.get("LRM_DATA")
     import pooch  # here, because importing it in a notebook warns of missing widgets, and few runs download
 
-    return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("lrm"))
+    return Path(os.environ.get("LRM_DATA") or pooch.os_cache("lrm")).expanduser()
 
 
 def fetch(name: str) -> Path:
