@@ -1,12 +1,21 @@
 """Settings for every test and notebook: one thread each, no progress bars, and a table of what took longest."""
 
+import json
 import os
 from collections import defaultdict
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("LRM_THREADS", "1")
 os.environ.setdefault("LRM_PROGRESS", "0")
 os.environ.setdefault("MPLBACKEND", "agg")
+
+
+def _exemptions(path: str) -> list[str]:
+    """The cells of a notebook that nbval does not compare, each with its reason."""
+    cells = json.loads(Path(path).read_text())["cells"]
+    tagged = [(c, {t for t in c["metadata"].get("tags", ()) if t.startswith(("nbval-", "raises-"))}) for c in cells]
+    return [f"{path}: {', '.join(tags)}: {c['metadata'].get('reason')}" for c, tags in tagged if tags]
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -20,6 +29,10 @@ def pytest_terminal_summary(terminalreporter):
                 cells.append((report.duration, name))
     if not seconds:
         return
+    listed = [line for path in sorted(seconds) for line in _exemptions(path)]
+    terminalreporter.section(f"{len(listed)} cells are exempt from comparison")
+    for line in listed:
+        terminalreporter.write_line(line)
     terminalreporter.section("slowest notebooks and cells")
     for name, total in sorted(seconds.items(), key=lambda item: -item[1])[:10]:
         terminalreporter.write_line(f"{total:7.1f} s  {name}")
