@@ -16,8 +16,6 @@ from pathlib import Path
 
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
-
-sys.path.insert(0, str(Path(__file__).parent))
 from notebooks import ROOT, all_notebooks, read, tagged
 
 

@@ -6,15 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import export
 import nbformat
+import notebooks
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-sys.path.insert(0, str(ROOT / "tests/book"))
-import export  # noqa: E402
-import notebooks  # noqa: E402
-from test_notebooks import complaints  # noqa: E402
+from notebooks import ROOT, complaints
 
 FIRST = notebooks.all_notebooks()[0]
 

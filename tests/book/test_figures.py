@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import figures
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-import figures  # noqa: E402
 
 DRAWINGS = sorted(figures.drawings())
 SVG = "{http://www.w3.org/2000/svg}"

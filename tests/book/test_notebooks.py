@@ -1,69 +1,12 @@
 """Every notebook of the course is stored as it should be: run, in order, complete, and explained where it is exempt."""
 
-import re
-import sys
-from pathlib import Path
-
-import nbformat
+import notebooks
 import pytest
 import yaml
+from notebooks import EXEMPT, ROOT, complaints
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-import notebooks  # noqa: E402
-
-EXEMPT = {"nbval-ignore-output", "nbval-skip", "raises-exception"}
-MACHINE_PATH = re.compile(r"(?<![\w./])/(?:home|root|tmp|usr|opt|Users|content)/")
 PATHS = notebooks.all_notebooks()
 each = pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
-
-
-def code_cells(notebook):
-    return [c for c in notebook.cells if c.cell_type == "code" and c.source.strip()]
-
-
-def texts(cell):
-    for output in cell.outputs:
-        yield output.get("text", "")
-        yield from (v for k, v in output.get("data", {}).items() if k.startswith("text/"))
-
-
-def complaints(notebook: nbformat.NotebookNode) -> list[str]:
-    """What is wrong with a stored notebook; empty when nothing is."""
-    found, cells = [], code_cells(notebook)
-    counts = [c.execution_count for c in cells]
-    if None in counts:
-        found.append(f"{counts.count(None)} cells are stored without having been run: nbval would not compare them")
-    elif counts != list(range(1, len(cells) + 1)):
-        found.append("the cells were not run once each, from top to bottom")
-    if not any(c.outputs for c in cells):
-        found.append("no cell has an output")
-    for index, cell in enumerate(cells):
-        name = f"the cell that begins {cell.source.splitlines()[0]!r}"
-        tags = set(cell.metadata.get("tags", ()))
-        written = "\n".join(texts(cell))
-        if any(o.output_type == "error" for o in cell.outputs) and "raises-exception" not in tags:
-            found.append(f"{name} stores an error")
-        if any(o.get("name") == "stderr" for o in cell.outputs):
-            found.append(f"{name} stores a warning or a progress bar")
-        if tags & EXEMPT and not cell.metadata.get("reason"):
-            found.append(f"{name} is exempt ({', '.join(tags & EXEMPT)}) without a `reason` in its metadata")
-        if "≈" in written and not any("check." in c.source for c in cells[index : index + 2]):
-            found.append(f"{name} prints ≈ without a check in it or in the next cell")
-        if MACHINE_PATH.search(written):
-            found.append(f"{name} prints a path of one machine")
-        pictures = [o for o in cell.outputs if "image/png" in o.get("data", {})]
-        if pictures and not cell.metadata.get("mystnb", {}).get("image", {}).get("alt"):
-            found.append(f"{name} draws a picture without a text alternative: use plot.figure")
-        if len(pictures) > 1:
-            found.append(f"{name} draws {len(pictures)} pictures: a cell has room for the alternative of one")
-        if any("image/svg+xml" in o.get("data", {}) for o in cell.outputs):
-            found.append(f"{name} draws an SVG, which differs on every run: use plot.figure")
-        if len(cell.source.splitlines()) > 30:
-            found.append(f"{name} has {len(cell.source.splitlines())} lines: a cell holds one thought")
-        if long := [line for line in cell.source.splitlines() if len(line) > 98]:
-            found.append(f"{name} has a line wider than the page: {long[0].strip()[:60]}…")
-    return found
 
 
 def test_there_are_notebooks():

@@ -14,19 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 from playwright.sync_api import BrowserContext, Page, sync_playwright
+from screenshots import FLAGS
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
 HELPERS = {"search.html", "genindex.html", "index.html", "prf-prf.html"}  # made by Sphinx; index.html redirects
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PHONE = 390
 DESKTOP = {"width": 1280, "height": 900}
 
