@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import export
 import nbformat
@@ -15,41 +14,28 @@ from notebooks import ROOT, complaints
 FIRST = notebooks.all_notebooks()[0]
 
 
-def small_notebook(folder: Path) -> Path:
-    """A notebook of two cells, one of which prints a trained number."""
+def stored_cell(source: str, printed: str) -> nbformat.NotebookNode:
+    """A cell as it is stored after a run that printed something."""
+    output = nbformat.v4.new_output("stream", name="stdout", text=printed + "\n")
+    return nbformat.v4.new_code_cell(source, execution_count=1, outputs=[output])
+
+
+def test_a_stored_output_edited_by_hand_is_refused(tmp_path):
+    """nbval as `make test` calls it: of three stored outputs, only the one that was tampered with fails."""
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [
-        nbformat.v4.new_code_cell("print('2 + 2 =', 2 + 2)"),
-        nbformat.v4.new_code_cell("import time\nprint('loss ≈', time.perf_counter())"),
+        stored_cell("print('2 + 2 =', 2 + 2)", "2 + 2 = 4"),
+        stored_cell("print('3 + 3 =', 3 + 3)", "3 + 3 = 7"),
+        stored_cell("import time; print('loss ≈', time.perf_counter())", "loss ≈ 0.5"),
     ]
-    path = folder / "small.ipynb"
-    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    path = tmp_path / "edited.ipynb"
     nbformat.write(notebook, path)
-    subprocess.run(
-        [sys.executable, "-m", "jupyter", "execute", "--inplace", str(path)], check=True, capture_output=True
-    )
-    return path
-
-
-def nbval(path: Path) -> subprocess.CompletedProcess:
-    """Compare a notebook with a fresh run, as `make test` does."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", str(path)]
-    command += ["--nbval-sanitize-with", str(ROOT / "tests/nbval.cfg"), "--rootdir", str(path.parent), "-c", os.devnull]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    return small_notebook(tmp_path_factory.mktemp("stored"))
-
-
-def test_a_stored_output_edited_by_hand_is_refused(stored, tmp_path):
-    assert nbval(stored).returncode == 0, "the untouched notebook passes, its ≈ included"
-    edited = tmp_path / "edited.ipynb"
-    edited.write_text(stored.read_text().replace("2 + 2 = 4", "2 + 2 = 5"))
-    run = nbval(edited)
+    command += ["--nbval-sanitize-with", str(ROOT / "tests/nbval.cfg"), "--rootdir", str(tmp_path), "-c", os.devnull]
+    run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 1
-    assert "2 + 2 = 5" in run.stdout
+    assert "1 failed, 2 passed" in run.stdout
+    assert "3 + 3 = 7" in run.stdout
 
 
 def test_a_notebook_stripped_of_outputs_is_refused():

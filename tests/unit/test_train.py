@@ -1,6 +1,5 @@
 """The training loop does what it says: schedules, sums, stops, resumes, and the same on one process or two."""
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -311,10 +310,10 @@ def test_two_processes_give_the_result_of_one_at_the_same_global_batch(tmp_path)
         """)
     )
     results = []
-    for processes in (1, 2):
-        out = tmp_path / f"{processes}.pt"
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        run = subprocess.run([*command, str(script), str(out)], capture_output=True, text=True, timeout=120)
+    for launcher in ([], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]):
+        out = tmp_path / f"{len(results)}.pt"
+        command = [sys.executable, *launcher, str(script), str(out)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert run.returncode == 0, run.stderr[-2000:]
         results.append(torch.load(out, weights_only=True))
     (losses, validation, one), (losses_two, validation_two, two) = results
@@ -322,4 +321,3 @@ def test_two_processes_give_the_result_of_one_at_the_same_global_batch(tmp_path)
     assert validation_two == pytest.approx(validation, rel=1e-5)
     for name in one:
         torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5)
-    assert os.environ.get("WORLD_SIZE") is None
