@@ -5,10 +5,16 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
+from hypothesis import settings
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("LRM_THREADS", "1")
 os.environ.setdefault("LRM_PROGRESS", "0")
 os.environ.setdefault("MPLBACKEND", "agg")
+
+# No deadline for an example: a busy machine is not a bug. The same examples on every run of a change that is to land.
+settings.register_profile("course", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("course")
 
 
 def _exemptions(path: str) -> list[str]:
