@@ -93,12 +93,15 @@ def test_some_notebook_has_a_solution(server: str) -> None:
     assert any(has_solution(name) for name in notebooks)
 
 
-@pytest.mark.parametrize("word", ["cooccurrences", "transformer"])
+@pytest.mark.parametrize(
+    ("word", "where"), [("strangers", "Counting the company"), ("transformer", "Language Representation")]
+)
 @pytest.mark.parametrize("scheme", ["http", "file"])
-def test_search_finds_a_word_of_the_book(server: str, page: Page, scheme: str, word: str) -> None:
+def test_search_finds_a_word_of_the_book(server: str, page: Page, scheme: str, word: str, where: str) -> None:
     start = server if scheme == "http" else HTML.as_uri() + "/"
     page.goto(f"{start}search.html?q={word}")
     expect(page.locator("#search-results ul.search li").first).to_be_visible()
+    expect(page.locator("#search-results ul.search li", has_text=where).first).to_be_visible()
 
 
 def test_theme_can_be_switched(server: str, page: Page) -> None:

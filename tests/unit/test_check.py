@@ -161,6 +161,21 @@ def test_a_mask_that_leaks_is_refused(ids):
         check.causal(Attention(), ids, backward=True)
 
 
+@pytest.mark.parametrize("border", range(T - 1))
+def test_a_leak_between_any_two_neighbors_is_found(ids, border):
+    sound = Attention()
+
+    def leaking(x, earlier, later):
+        out = sound(x)
+        out[:, earlier] += sound.embed(x[:, later])
+        return out
+
+    with fails(f"position {border} moved", "the future leaks"):
+        check.causal(lambda x: leaking(x, border, border + 1), ids)
+    with fails(f"position {border + 1} moved", "the past leaks"):
+        check.causal(lambda x: leaking(x.flip(1), T - 2 - border, T - 1 - border).flip(1), ids, backward=True)
+
+
 def test_causal_is_not_passed_by_ignoring_the_inputs(ids):
     with fails("ignore the inputs"):
         check.causal(lambda x: torch.ones(B, T, D), ids)
@@ -181,6 +196,13 @@ def test_padding_that_is_masked_passes_and_padding_that_is_not_is_refused(ids):
         check.padding(lambda x, n: Attention(causal=False)(x), ids, lengths)
     with fails("padding leaks"):
         check.padding(lambda x, n: Attention(causal=False)(x, n).mean(1), ids, lengths)
+
+    def diluted(x, n):
+        real = torch.arange(x.shape[1]) < n[:, None]
+        return (Attention().embed(x) * real[..., None]).sum(1) / x.shape[1]  # masked well, but divided by T
+
+    with fails("two more columns of padding", "padding leaks"):
+        check.padding(diluted, ids, lengths)
     with fails("no row has any padding"):
         check.padding(Attention(), ids, torch.tensor([T, T]))
     with fails("ignore the inputs"):

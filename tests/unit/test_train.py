@@ -253,9 +253,17 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
 
 
 def test_mixed_precision_learns_too():
-    model, batches, loss = problem()
-    history = lrm.fit(model, batches, loss, epochs=60, lr=0.03, amp=True)
+    model, batches, _ = problem()
+    kinds = set()
+
+    def watching(model, batch):
+        kinds.add(model(batch[0]).dtype)
+        return loss(model, batch)
+
+    history = lrm.fit(model, batches, watching, epochs=60, lr=0.03, amp=True)
     assert history.losses[-1] < 0.2 * history.losses[0]
+    assert kinds == {torch.bfloat16}, "on a CPU, mixed precision computes in bfloat16"
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
 def test_bad_requests_are_answered_in_one_sentence():
@@ -277,10 +285,15 @@ def test_bad_requests_are_answered_in_one_sentence():
         lrm.fit(model, batches, lambda m, b: (loss(m, b), 0), steps=1)
 
 
-def test_no_progress_bar_is_shown_where_outputs_are_stored(capfd):
+def test_a_progress_bar_is_shown_to_people_and_never_where_outputs_are_stored(monkeypatch, capfd):
     model, batches, loss = problem()
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)  # as in a notebook
+    monkeypatch.setenv("LRM_PROGRESS", "0")
     lrm.fit(model, batches, loss, epochs=3)
     assert capfd.readouterr() == ("", "")
+    monkeypatch.setenv("LRM_PROGRESS", "1")
+    lrm.fit(model, batches, loss, epochs=3)
+    assert "0/9" in capfd.readouterr().err
 
 
 def test_two_processes_give_the_result_of_one_at_the_same_global_batch(tmp_path):
