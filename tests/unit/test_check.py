@@ -221,6 +221,10 @@ def test_permutation_tells_models_that_know_order_from_those_that_do_not(ids):
             check.permutation(model, torch.randn(B, T, D), invariant=invariant)
     with fails("ignore the inputs"):
         check.permutation(lambda x: torch.ones(B, T, D), ids)
+    blind = Attention(causal=False)
+    last = torch.arange(T)[:, None] == T - 1
+    with fails(f"swapping positions {T - 2} and {T - 1}"):  # only the last position knows where it stands
+        check.permutation(lambda x: blind(x) + last, ids)
 
 
 def test_sums_to_one_accepts_a_distribution_and_names_what_is_wrong():
