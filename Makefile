@@ -55,7 +55,7 @@ export: $(READY)  ## collect the exported cells into lrm_utils/models
 figures: $(READY)  ## redraw the figures of the landing page
 	$(BIN)/python tools/figures.py
 
-bench: $(READY)  ## compare speed and quality with the peers; writes bench/records
+bench: $(READY)  ## compare speed and quality with the peers; writes lrm_utils/records
 	for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove the built book and every cache, but not .venv

@@ -1,6 +1,6 @@
 """Co-occurrence counts of the whole SOTU text, window 5: the product of matrices beside the dictionary loop.
 
-    python bench/cooccurrence.py            compare in one run and write bench/records/cooccurrence.json
+    python bench/cooccurrence.py            compare in one run and write the record cooccurrence
 
 Both count the same text in the same process, on one thread; the median of several runs each. The record also holds the
 peak memory of the product alone, measured in a process of its own.

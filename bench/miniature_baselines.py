@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from lrm_utils.data import miniature
 
-RECORD = Path(__file__).parent / "records" / "miniature_baselines.json"
+RECORD = Path(__file__).resolve().parent.parent / "lrm_utils" / "records" / "miniature_baselines.json"
 SEED = 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("records")
+FOLDER = Path(__file__).resolve().parent.parent / "lrm_utils" / "records"
 
 
 def seconds(work: Callable[[], object], repeats: int) -> dict[str, float]:
@@ -23,7 +23,7 @@ def seconds(work: Callable[[], object], repeats: int) -> dict[str, float]:
 
 
 def save(name: str, **facts) -> None:
-    """Write `bench/records/NAME.json`: the facts, the command, the versions and the kind of machine."""
+    """Write `lrm_utils/records/NAME.json`: the facts, the command, the versions and the kind of machine."""
     record = {
         "command": f"python bench/{name}.py",
         **facts,

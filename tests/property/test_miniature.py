@@ -580,7 +580,7 @@ def bench():
     return module
 
 
-RECORD = json.loads((ROOT / "bench" / "records" / "miniature_baselines.json").read_text())
+RECORD = json.loads((ROOT / "lrm_utils" / "records" / "miniature_baselines.json").read_text())
 FITTED = 0.01  # a fitted classifier may flip an example or two from one version of its library to the next
 
 
