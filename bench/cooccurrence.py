@@ -14,19 +14,11 @@ import resource
 import subprocess
 import sys
 
-from record import save, seconds
+from record import save, seconds, speeches
 
-from lrm_utils import data, text
 from lrm_utils.models.cooccurrence import co_occurrence
 
 WINDOW, REPEATS, LOOP_REPEATS = 5, 11, 3
-
-
-def load() -> tuple[list, int]:
-    """The ids of all speeches, and the size of the vocabulary."""
-    documents = [text.words(speech.text) for speech in data.sotu()]
-    vocab = text.Vocab.build((word for document in documents for word in document), min_count=5)
-    return [vocab.encode(document, drop_unknown=True) for document in documents], len(vocab)
 
 
 def dictionary_loop(documents: list[list[int]], window: int) -> dict[tuple[int, int], int]:
@@ -42,7 +34,7 @@ def dictionary_loop(documents: list[list[int]], window: int) -> dict[tuple[int, 
 
 def main() -> None:
     """Measure, compare, record."""
-    ids, V = load()
+    ids, V = speeches()
     if sys.argv[1:] == ["--memory"]:
         co_occurrence(ids, V, WINDOW)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)

@@ -1,4 +1,4 @@
-"""What every benchmark shares: timing with the noise in mind, and a record that says where its numbers come from."""
+"""What benchmarks share: the text, timing with the noise in mind, and a record that says where numbers come from."""
 
 import json
 import os
@@ -9,7 +9,16 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from lrm_utils import data, text
+
 FOLDER = Path(__file__).resolve().parent.parent / "lrm_utils" / "records"
+
+
+def speeches() -> tuple[list, int]:
+    """The ids of all speeches, words seen five times or more, and the size of the vocabulary."""
+    documents = [text.words(speech.text) for speech in data.sotu()]
+    vocab = text.Vocab.build((word for document in documents for word in document), min_count=5)
+    return [vocab.encode(document, drop_unknown=True) for document in documents], len(vocab)
 
 
 def seconds(work: Callable[[], object], repeats: int) -> dict[str, float]:
@@ -31,6 +40,6 @@ def save(name: str, **facts) -> None:
         "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "system": platform.system()},
     }
     FOLDER.mkdir(exist_ok=True)
-    text = json.dumps(record, indent=2) + "\n"
-    (FOLDER / f"{name}.json").write_text(text)
-    print(text, end="")
+    written = json.dumps(record, indent=2, allow_nan=False) + "\n"
+    (FOLDER / f"{name}.json").write_text(written)
+    print(written, end="")

@@ -13,24 +13,16 @@ import statistics
 import numpy as np
 from gensim.matutils import Sparse2Corpus
 from gensim.models import LsiModel
-from record import save, seconds
+from record import save, seconds, speeches
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from lrm_utils import data, text
 from lrm_utils.models.cooccurrence import co_occurrence, ppmi
 from lrm_utils.models.svd_and_lsa import truncated_svd
 
 WINDOW, K, REPEATS = 5, 100, 5
 # gensim's own settings, and then as many power iterations as it takes to come near ours.
 GENSIM = {"default": {}, "one chunk": {"chunksize": 20_000}, "6 rounds": {"chunksize": 20_000, "power_iters": 6}}
-
-
-def load() -> tuple[list, int]:
-    """The ids of all speeches, and the size of the vocabulary."""
-    documents = [text.words(speech.text) for speech in data.sotu()]
-    vocab = text.Vocab.build((word for document in documents for word in document), min_count=5)
-    return [vocab.encode(document, drop_unknown=True) for document in documents], len(vocab)
 
 
 def lsi(columns: sparse.csc_matrix, options: dict) -> LsiModel:
@@ -49,7 +41,7 @@ def accuracy(A: sparse.csr_array, left: np.ndarray, s: np.ndarray, exact: np.nda
 def main() -> None:
     """Measure, compare, record."""
     logging.disable(logging.WARNING)
-    ids, V = load()
+    ids, V = speeches()
     counts = co_occurrence(ids, V, WINDOW)
     A = ppmi(counts, alpha=0.75, k=2)
     single, columns = A.astype(np.float32), sparse.csc_matrix(A)
