@@ -65,7 +65,7 @@ def truncated_svd(A, k, extra=20, tolerance=1e-3, seed=0):
         raise ValueError(f"extra={extra} and tolerance={tolerance} must be at least 0, A real")
     A = A if A.dtype in (np.float32, np.float64) else A.astype(float)
     largest = abs(A).max() or 1.0
-    A = A / largest  # so that no square over- or underflows
+    A = A * A.dtype.type(1 / largest)  # so that no square over- or underflows
     start = np.random.default_rng(seed).standard_normal((A.shape[1], min(k + extra, *A.shape)))
     Q = qr(A.T @ (A @ start.astype(A.dtype)))[0]  # one plain round to warm up
     captured = 0.0

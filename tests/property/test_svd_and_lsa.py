@@ -294,3 +294,8 @@ def test_stored_zeros_do_not_change_tf_idf_and_negative_counts_are_refused():
     np.testing.assert_allclose(tf_idf(stored, idf).toarray(), tf_idf(C, idf).toarray())
     with pytest.raises(ValueError, match="at least 0"):
         tf_idf(-C, idf)
+
+
+def test_single_precision_stays_single():
+    for A in (np.eye(5, dtype=np.float32), sparse.csr_array(np.eye(5, dtype=np.float32))):
+        assert {part.dtype for part in truncated_svd(A, 2)} == {np.dtype(np.float32)}
