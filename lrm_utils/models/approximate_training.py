@@ -94,15 +94,22 @@ def negative_sampling_loss(V, U, centers, contexts, noise):
 
 
 def negative_sampling_gradients(V, U, centers, contexts, noise):
-    """The gradients of `negative_sampling_loss` with respect to V and U."""
+    """The gradient of `negative_sampling_loss` in each vector that it used, and in no other.
+
+    dv (B, D) belongs to V[centers], du (B, 1 + k, D) to U[contexts] and then U[noise].
+    """
     centers, words = candidates(V, U, centers, contexts, noise)
     v, u = V[centers], U[words]  # (B, D), (B, 1 + k, D)
     error = torch.sigmoid(torch.einsum("bd,bnd->bn", v, u))
     error[:, 0] -= 1  # sigma minus the label
-    error /= len(centers)
-    dV = torch.zeros_like(V).index_add_(0, centers, torch.einsum("bn,bnd->bd", error, u))
-    du = error[:, :, None] * v[:, None]  # (B, 1 + k, D)
-    return dV, torch.zeros_like(U).index_add_(0, words.flatten(), du.flatten(0, 1))
+    error = error / len(centers)  # the loss is a mean
+    return torch.einsum("bn,bnd->bd", error, u), error[:, :, None] * v[:, None]
+
+
+def spread(gradients, ids, rows):
+    """Add up the gradients of single vectors (…, D) in a table with `rows` rows, 0 elsewhere."""
+    flat = gradients.reshape(-1, gradients.shape[-1])
+    return flat.new_zeros(rows, flat.shape[1]).index_add_(0, ids.reshape(-1), flat)
 
 
 @dataclass(frozen=True)
@@ -175,12 +182,12 @@ def hierarchical_loss(v, nodes_table, tree, words):
 
 
 def hierarchical_gradients(v, nodes_table, tree, words):
-    """The gradients of `hierarchical_loss` with respect to v (B, D) and the table of nodes."""
+    """The gradient of `hierarchical_loss` in each vector that it used, and in no other.
+
+    dv (B, D) belongs to v, dn (B, P, D) to nodes_table[tree.nodes[words]].
+    """
     words = checked(words, len(tree.nodes), "words")
-    nodes, turns = tree.nodes[words], tree.turns[words]  # (B, P)
-    n = nodes_table[nodes]  # (B, P, D)
-    right_turn = torch.sigmoid(turns * torch.einsum("bd,bpd->bp", v, n))
-    error = turns * (right_turn - 1) / len(words)  # 0 past the end
-    dv = torch.einsum("bp,bpd->bd", error, n)
-    dn = error[:, :, None] * v[:, None]  # (B, P, D)
-    return dv, torch.zeros_like(nodes_table).index_add_(0, nodes.flatten(), dn.flatten(0, 1))
+    n, turns = nodes_table[tree.nodes[words]], tree.turns[words]  # (B, P, D), (B, P)
+    taken = torch.sigmoid(turns * torch.einsum("bd,bpd->bp", v, n))  # p of the turn we took
+    error = turns * (taken - 1) / len(words)  # 0 past the end
+    return torch.einsum("bp,bpd->bd", error, n), error[:, :, None] * v[:, None]
