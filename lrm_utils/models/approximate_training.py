@@ -50,7 +50,7 @@ class NoiseSampler:
 
 
 def masked_binary_cross_entropy(scores, labels, mask):
-    """The mean of -log p(label) over the entries of each row where `mask` is 1: (B, n) to (B,)."""
+    """The mean of -log p(label) over the entries of each row with mask 1: (B, n) to (B,)."""
     if not scores.shape == labels.shape == mask.shape:
         shapes = ", ".join(str(tuple(x.shape)) for x in (scores, labels, mask))
         raise ValueError(f"scores, labels and mask must have one shape, not {shapes}")
@@ -58,7 +58,7 @@ def masked_binary_cross_entropy(scores, labels, mask):
     kept = mask.sum(-1)
     if not (kept > 0).all():
         raise ValueError(f"row {int(kept.argmin())} is masked everywhere: it has no mean")
-    losses = F.softplus(scores) - labels * scores  # log(1 + e^s), minus s where it is true
+    losses = F.softplus(scores) - labels * scores  # log(1 + e^s), less s if it is true
     return (losses * mask).sum(-1) / kept
 
 
@@ -75,19 +75,20 @@ def checked(ids, rows, what):
 
 
 def candidates(V, U, centers, contexts, noise):
-    """The centers (B,) and, for each, its true context followed by its noise words (B, 1 + k)."""
+    """The centers (B,) and, for each, its true context and then its noise words (B, 1 + k)."""
+    noise = torch.as_tensor(noise)
     if noise.ndim != 2 or noise.shape[1] < 1:
         raise ValueError(
-            f"noise has the shape {tuple(noise.shape)}, expected (B, k) with k of 1 "
-            "or more: without made-up pairs the best vectors are infinitely long"
+            f"noise has the shape {tuple(noise.shape)}, expected (B, k), k at least "
+            "1: without made-up pairs the best vectors are infinitely long"
         )
     centers = checked(centers, len(V), "centers")
-    words = torch.cat([torch.as_tensor(contexts)[:, None], torch.as_tensor(noise)], 1)
+    words = torch.cat([torch.as_tensor(contexts)[:, None], noise], 1)
     return centers, checked(words, len(U), "contexts and noise words")
 
 
 def negative_sampling_loss(V, U, centers, contexts, noise):
-    """Tell each true pair (centers[b], contexts[b]) from the k made up with noise[b]: a mean."""
+    """Tell true pairs, centers and contexts, from those made up with k noise words: a mean."""
     centers, words = candidates(V, U, centers, contexts, noise)
     scores = torch.einsum("bd,bnd->bn", V[centers], U[words])  # (B, 1 + k)
     return -(F.logsigmoid(scores[:, 0]) + F.logsigmoid(-scores[:, 1:]).sum(1)).mean()
@@ -107,24 +108,24 @@ def negative_sampling_gradients(V, U, centers, contexts, noise):
 
 
 def spread(gradients, ids, rows):
-    """Add up the gradients of single vectors (…, D) in a table with `rows` rows, 0 elsewhere."""
+    """Add up the gradients of single vectors (…, D) in a table of `rows` rows, 0 elsewhere."""
     flat = gradients.reshape(-1, gradients.shape[-1])
     return flat.new_zeros(rows, flat.shape[1]).index_add_(0, ids.reshape(-1), flat)
 
 
 @dataclass(frozen=True)
 class HuffmanTree:
-    """The path to every word: the inner nodes from the root (node 0) down, and where to turn."""
+    """The path to every word: inner nodes from the root (node 0) down, and where to turn."""
 
     nodes: torch.Tensor  # (V, P) inner nodes, 0 to V - 2
-    turns: torch.Tensor  # (V, P) +1 left, -1 right, 0 past the end
+    turns: torch.Tensor  # (V, P) +1 left, -1 right, 0 after
     lengths: torch.Tensor  # (V,) turns on the way to the word
 
 
 def join(counts):
     """Join the two rarest until one tree is left: each node's parent, and its turn there.
 
-    The words are nodes 0 to V - 1, the inner nodes follow as they are made, the root is the last.
+    The words are nodes 0 to V - 1, inner nodes follow as they are made, the root is the last.
     """
     size = len(counts)
     heap = [(count, word) for word, count in enumerate(counts.tolist())]
