@@ -6,11 +6,11 @@ cannot look good by silence.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr, zscore
 from torch.nn import functional as F
 
 from lrm_utils.data import Analogy, WordPair
@@ -24,6 +24,7 @@ class Score:
     value: float
     answered: int
     asked: int
+    error: float = field(default=math.nan, compare=False)  # the standard error, where one is computed
 
     @property
     def coverage(self) -> float:
@@ -31,15 +32,36 @@ class Score:
         return self.answered / self.asked if self.asked else 0.0
 
 
-def similarity(vectors: WordVectors, pairs: Sequence[WordPair]) -> Score:
-    """Spearman's rank correlation between the cosines of word pairs and what people said of them."""
+def rank_correlations(predicted: np.ndarray, judged: np.ndarray, samples: int = 1000, seed: int = 0) -> np.ndarray:
+    """Spearman's rank correlation on each of `samples` bootstrap samples of the items, shape (samples,).
+
+    Their standard deviation is the standard error of the correlation. The same seed draws the same items, so two models
+    can be compared draw by draw: `(one > other).mean()`.
+    """
+    predicted, judged = np.asarray(predicted), np.asarray(judged)
+    if predicted.shape != judged.shape or predicted.ndim != 1:
+        raise ValueError(f"predictions {predicted.shape} and judgments {judged.shape} must be two rows of one length")
+    draws = np.random.default_rng(seed).integers(0, len(judged), (samples, len(judged)))
+    first, second = (zscore(rankdata(x[draws], axis=1), axis=1) for x in (predicted, judged))
+    return (first * second).mean(1)
+
+
+def pair_cosines(vectors: WordVectors, pairs: Sequence[WordPair]) -> tuple[np.ndarray, np.ndarray]:
+    """The cosines of the pairs whose words are both known, and what people said of them."""
     known = [p for p in pairs if p.first in vectors.vocab and p.second in vectors.vocab]
-    if len(known) < 3:
-        return Score(math.nan, len(known), len(pairs))
     first = vectors.unit[[vectors.vocab[p.first] for p in known]]
     second = vectors.unit[[vectors.vocab[p.second] for p in known]]
-    rho = spearmanr((first * second).sum(1), [p.score for p in known]).statistic
-    return Score(float(rho), len(known), len(pairs))
+    return np.asarray((first * second).sum(1)), np.array([p.score for p in known])
+
+
+def similarity(vectors: WordVectors, pairs: Sequence[WordPair]) -> Score:
+    """Spearman's rank correlation between the cosines of word pairs and what people said of them, with its error."""
+    cosines, judged = pair_cosines(vectors, pairs)
+    if len(judged) < 3:
+        return Score(math.nan, len(judged), len(pairs))
+    rho = spearmanr(cosines, judged).statistic
+    error = np.nanstd(rank_correlations(cosines, judged))
+    return Score(float(rho), len(judged), len(pairs), float(error))
 
 
 def analogy(

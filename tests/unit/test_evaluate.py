@@ -28,6 +28,32 @@ def test_similarity_is_one_when_the_order_agrees_and_counts_what_it_answered():
     assert evaluate.similarity(SQUARE, reverse).value == pytest.approx(-1.0)
 
 
+def test_the_error_of_a_correlation_is_the_spread_that_fresh_pairs_would_have():
+    """For independent normal numbers with correlation 0.5, theory gives 0.06 at 200 pairs (Bonett and Wright, 2000)."""
+    random = np.random.default_rng(0)
+    one = random.standard_normal((300, 200))
+    other = 0.5 * one + np.sqrt(0.75) * random.standard_normal(one.shape)
+    spread = np.std(
+        [evaluate.rank_correlations(a, b, samples=1, seed=i)[0] for i, (a, b) in enumerate(zip(one, other))]
+    )
+    errors = [evaluate.rank_correlations(a, b, samples=200).std() for a, b in zip(one[:20], other[:20])]
+    true = np.std([evaluate.spearmanr(a, b).statistic for a, b in zip(one, other)])
+    assert np.mean(errors) == pytest.approx(true, rel=0.15) and true == pytest.approx(0.06, abs=0.01)
+    assert spread > 1.2 * true  # a bootstrap sample of a sample is noisier than either
+
+
+def test_bootstrap_samples_are_the_same_for_both_models_and_differ_by_seed():
+    random = np.random.default_rng(1)
+    judged, cosines = random.random(50), random.random(50)
+    assert np.array_equal(evaluate.rank_correlations(cosines, judged), evaluate.rank_correlations(cosines * 2, judged))
+    assert not np.array_equal(
+        evaluate.rank_correlations(cosines, judged, seed=0), evaluate.rank_correlations(cosines, judged, seed=1)
+    )
+    assert evaluate.rank_correlations(judged, judged) == pytest.approx(np.ones(1000))
+    with pytest.raises(ValueError, match="two rows of one length"):
+        evaluate.rank_correlations(cosines[:-1], judged)
+
+
 def test_similarity_of_too_few_pairs_is_not_a_number():
     assert math.isnan(evaluate.similarity(SQUARE, [WordPair("man", "king", 1.0)]).value)
 
