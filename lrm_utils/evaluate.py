@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from scipy.stats import rankdata, spearmanr, zscore
+from scipy.stats import rankdata, spearmanr
 from torch.nn import functional as F
 
 from lrm_utils.data import Analogy, WordPair
@@ -42,8 +42,9 @@ def rank_correlations(predicted: np.ndarray, judged: np.ndarray, samples: int = 
     if predicted.shape != judged.shape or predicted.ndim != 1:
         raise ValueError(f"predictions {predicted.shape} and judgments {judged.shape} must be two rows of one length")
     draws = np.random.default_rng(seed).integers(0, len(judged), (samples, len(judged)))
-    first, second = (zscore(rankdata(x[draws], axis=1), axis=1) for x in (predicted, judged))
-    return (first * second).mean(1)
+    first, second = (rankdata(x[draws], axis=1) - (len(judged) + 1) / 2 for x in (predicted, judged))
+    with np.errstate(invalid="ignore"):  # a sample of one item, drawn again and again, has no correlation: nan
+        return (first * second).sum(1) / np.sqrt(np.square(first).sum(1) * np.square(second).sum(1))
 
 
 def pair_cosines(vectors: WordVectors, pairs: Sequence[WordPair]) -> tuple[np.ndarray, np.ndarray]:
