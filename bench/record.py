@@ -1,13 +1,17 @@
 """What benchmarks share: the text, timing with the noise in mind, and a record that says where numbers come from."""
 
+import importlib
 import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 from lrm_utils import data, text
 
@@ -19,6 +23,19 @@ def speeches() -> tuple[list, int]:
     documents = [text.words(speech.text) for speech in data.sotu()]
     vocab = text.Vocab.build((word for document in documents for word in document), min_count=5)
     return [vocab.encode(document, drop_unknown=True) for document in documents], len(vocab)
+
+
+def import_d2l() -> ModuleType:
+    """`d2l.torch`; it imports torchvision, for which an empty stand-in serves where that is not installed."""
+    stand_ins = [] if find_spec("torchvision") else ["torchvision", "torchvision.transforms"]
+    sys.modules.update({name: ModuleType(name) for name in stand_ins})
+    if stand_ins:
+        sys.modules["torchvision"].transforms = sys.modules["torchvision.transforms"]
+    try:
+        return importlib.import_module("d2l.torch")
+    finally:
+        for name in stand_ins:
+            del sys.modules[name]
 
 
 def seconds(work: Callable[[], object], repeats: int) -> dict[str, float]:
