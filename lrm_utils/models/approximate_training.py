@@ -42,8 +42,8 @@ def candidates(V, U, centers, contexts, noise):
     noise = torch.as_tensor(noise)
     if noise.ndim != 2 or noise.shape[1] < 1:
         raise ValueError(
-            f"noise has the shape {tuple(noise.shape)}, expected (B, k), k at least "
-            "1: without made-up pairs the best vectors are infinitely long"
+            f"noise has the shape {tuple(noise.shape)}, expected (B, k), k of 1 or "
+            "more: without made-up pairs the best vectors are infinitely long"
         )
     centers = checked(centers, len(V), "centers")
     words = torch.cat([torch.as_tensor(contexts)[:, None], noise], 1)
