@@ -42,8 +42,8 @@ def candidates(V, U, centers, contexts, noise):
     noise = torch.as_tensor(noise)
     if noise.ndim != 2 or noise.shape[1] < 1:
         raise ValueError(
-            f"noise has the shape {tuple(noise.shape)}, expected (B, k), k of 1 or "
-            "more: without made-up pairs the best vectors are infinitely long"
+            f"noise has the shape {tuple(noise.shape)}, expected (B, k), k of 1 "
+            "or more: without made-up pairs the best vectors are infinitely long"
         )
     centers = checked(centers, len(V), "centers")
     words = torch.cat([torch.as_tensor(contexts)[:, None], noise], 1)
@@ -90,7 +90,7 @@ def noise_distribution(counts, exponent=0.75):
             f"word {wrong} has a count of {counts[wrong]:g}; every count must be "
             "above 0: leave words that never occur out of the vocabulary"
         )
-    weights = (counts / counts.max()) ** exponent
+    weights = counts**exponent
     return weights / weights.sum()
 
 

@@ -192,6 +192,21 @@ def test_the_ends_of_the_line_belong_to_words(monkeypatch):
         assert sampler.draw(1).item() == word
 
 
+def test_a_dart_on_a_border_never_hits_a_word_without_probability(monkeypatch):
+    sampler = NoiseSampler([0.0, 0.5, 0.0, 0.5], seed=0)
+    for dart, word in ((0.0, 1), (0.5, 3)):
+        monkeypatch.setattr(torch, "rand", lambda shape, dart=dart, **_: torch.full(shape, dart, dtype=torch.float64))
+        assert sampler.draw(1).item() == word
+
+
+def test_darts_are_fine_enough_for_the_rarest_word(monkeypatch):
+    """Single precision has 2**24 places for a dart: words rarer than that would come too often or never."""
+    asked, rand = {}, torch.rand
+    monkeypatch.setattr(torch, "rand", lambda *shape, **options: asked.update(options) or rand(*shape, **options))
+    NoiseSampler([0.5, 0.5], seed=0).draw(3)
+    assert asked["dtype"] == torch.float64
+
+
 @pytest.mark.parametrize("p", [[0.5, 0.6], [1.5, -0.5], [[0.5, 0.5]], [float("nan"), 1.0]])
 def test_what_is_no_distribution_is_refused(p):
     with pytest.raises(ValueError, match="sums to 1"):
