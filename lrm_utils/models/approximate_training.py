@@ -12,43 +12,6 @@ import torch
 from torch.nn import functional as F
 
 
-def noise_distribution(counts, exponent=0.75):
-    """How often each word is drawn as noise: its count to the power `exponent`, sums to 1."""
-    counts = np.asarray(counts, dtype=np.float64)
-    if counts.ndim != 1 or len(counts) < 2:
-        raise ValueError(
-            f"noise needs the counts of two words or more, not {counts.shape}: "
-            "from a vocabulary of one word only the true word could be drawn"
-        )
-    if not (np.isfinite(counts) & (counts > 0)).all():
-        wrong = int(np.argmin(np.isfinite(counts) & (counts > 0)))
-        raise ValueError(
-            f"word {wrong} has a count of {counts[wrong]:g}; every count must be "
-            "above 0: leave words that never occur out of the vocabulary"
-        )
-    weights = (counts / counts.max()) ** exponent
-    return weights / weights.sum()
-
-
-class NoiseSampler:
-    """Draws ids distributed as `p`; the same seed gives the same draws."""
-
-    def __init__(self, p, seed=0):
-        p = np.asarray(p, dtype=np.float64)
-        if p.ndim != 1 or not (p >= 0).all() or not abs(p.sum() - 1) < 1e-6:
-            raise ValueError(
-                "p must be one row of probabilities that sums to 1: make it with noise_distribution(counts)"
-            )
-        cumulated = np.cumsum(p)
-        self.cumulated = torch.as_tensor(cumulated / cumulated[-1])  # ends at 1 exactly
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def draw(self, *shape):
-        """Ids of the given shape, int64."""
-        dart = torch.rand(shape, dtype=torch.float64, generator=self.generator)
-        return torch.searchsorted(self.cumulated, dart, right=True)
-
-
 def masked_binary_cross_entropy(scores, labels, mask):
     """The mean of -log p(label) over the entries of each row with mask 1: (B, n) to (B,)."""
     if not scores.shape == labels.shape == mask.shape:
@@ -79,8 +42,8 @@ def candidates(V, U, centers, contexts, noise):
     noise = torch.as_tensor(noise)
     if noise.ndim != 2 or noise.shape[1] < 1:
         raise ValueError(
-            f"noise has the shape {tuple(noise.shape)}, expected (B, k), k at least "
-            "1: without made-up pairs the best vectors are infinitely long"
+            f"noise has the shape {tuple(noise.shape)}, expected (B, k), k of 1 "
+            "or more: without made-up pairs the best vectors are infinitely long"
         )
     centers = checked(centers, len(V), "centers")
     words = torch.cat([torch.as_tensor(contexts)[:, None], noise], 1)
@@ -111,6 +74,43 @@ def spread(gradients, ids, rows):
     """Add up the gradients of single vectors (…, D) in a table of `rows` rows, 0 elsewhere."""
     flat = gradients.reshape(-1, gradients.shape[-1])
     return flat.new_zeros(rows, flat.shape[1]).index_add_(0, ids.reshape(-1), flat)
+
+
+def noise_distribution(counts, exponent=0.75):
+    """How often each word is drawn as noise: its count to the power `exponent`, sums to 1."""
+    counts = np.asarray(counts, dtype=np.float64)
+    if counts.ndim != 1 or len(counts) < 2:
+        raise ValueError(
+            f"noise needs the counts of two words or more, not {counts.shape}: "
+            "from a vocabulary of one word only the true word could be drawn"
+        )
+    if not (np.isfinite(counts) & (counts > 0)).all():
+        wrong = int(np.argmin(np.isfinite(counts) & (counts > 0)))
+        raise ValueError(
+            f"word {wrong} has a count of {counts[wrong]:g}; every count must be "
+            "above 0: leave words that never occur out of the vocabulary"
+        )
+    weights = counts**exponent
+    return weights / weights.sum()
+
+
+class NoiseSampler:
+    """Draws ids distributed as `p`; the same seed gives the same draws."""
+
+    def __init__(self, p, seed=0):
+        p = np.asarray(p, dtype=np.float64)
+        if p.ndim != 1 or not (p >= 0).all() or not abs(p.sum() - 1) < 1e-6:
+            raise ValueError(
+                "p must be one row of probabilities that sums to 1: make it with noise_distribution(counts)"
+            )
+        cumulated = np.cumsum(p)
+        self.cumulated = torch.as_tensor(cumulated / cumulated[-1])  # ends at 1 exactly
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def draw(self, *shape):
+        """Ids of the given shape, int64."""
+        dart = torch.rand(shape, dtype=torch.float64, generator=self.generator)
+        return torch.searchsorted(self.cumulated, dart, right=True)
 
 
 @dataclass(frozen=True)

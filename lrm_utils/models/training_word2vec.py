@@ -114,14 +114,14 @@ class HierarchicalSoftmax:
         return nodes.flatten(1), weight.flatten(1, 2), left.flatten(1, 2)
 
 
-def descend(table, ids, gradient, weight, rate, most=512):
+def descend(table, ids, gradient, weight, rate, most=1.5):
     """Move rows of a table down their gradients, summed where a row comes up several times.
 
-    A row that was judged more than `most` times in this step moves as if it were `most` times.
+    A row that was judged n times moves at `rate`, or at most / n where that is slower.
     """
     ids = ids.flatten()
-    judged = torch.zeros(len(table), device=ids.device).index_add_(0, ids, weight.flatten())
-    rates = rate * most / judged.clamp_(min=most)
+    judged = weight.new_zeros(len(table)).index_add_(0, ids, weight.flatten())
+    rates = (most / judged).clamp_(max=rate)
     step = gradient.flatten(0, 1).mul_(-rates[ids, None])
     table.scatter_add_(0, ids[:, None].expand_as(step), step)
 
@@ -193,6 +193,9 @@ def train(
     if min(D, window, epochs, batch) < 1:
         raise ValueError(f"D={D}, window={window}, epochs={epochs}, batch={batch}: at least 1 each")
     (L, usual), device = PLANS[architecture, objective], lrm.device()
+    lr = usual if lr is None else lr
+    if not 0 < lr <= 1:
+        raise ValueError(f"lr={lr}: the learning rate must be above 0 and at most 1")
     tokens, document = flatten(documents, len(vocab))
     keep, random = keep_probability(vocab.counts, sample), np.random.default_rng(seed)
     goal = (
@@ -208,12 +211,10 @@ def train(
         ids, left, right = (part.to(device) for part in cut)
         order = torch.from_numpy(random.permutation(len(ids))).to(device).split(max(1, batch // L))
         for i, some in enumerate(order):
-            rate = (lr or usual) * (1 - (epoch + i / len(order)) / epochs)
+            rate = lr * (1 - (epoch + i / len(order)) / epochs)
             near = band(left[some], right[some], window)
             loss = step(V, U, ids[some], near, architecture, goal, rate, watch=i % 20 == 0)
             losses += [loss] if loss is not None else []
-    if not V.isfinite().all():
-        raise ValueError(f"the training diverged: lower lr (now {lr or usual}) or batch ({batch})")
     return Word2Vec(vocab, V, U, losses)
 
 
