@@ -1,4 +1,4 @@
-"""word2vec beside gensim and d2l: seconds for an epoch, quality, growth with text and vocabulary, memory.
+"""word2vec beside gensim and d2l: seconds for an epoch, growth with text and vocabulary, memory.
 
     LRM_DATA=folder python bench/word2vec.py          compare in one run and write the record word2vec
     python bench/word2vec.py --memory ours            the peak memory of one training, in MB (gensim: --memory gensim)
@@ -6,7 +6,8 @@
 Skip-gram with negative sampling on the speeches and on the Penn Treebank: the same width, window, noise words, epochs,
 subsampling and number of threads for all, each library run in turn beside the other in the same process. Text and
 vocabulary are ready before the clock starts; what it takes to make them is recorded apart. d2l's functions prepare
-d2l's batches, and its training loop is written out below. About a quarter of an hour on two cores.
+d2l's batches, and its training loop is written out below. About six minutes on two cores; how good the vectors are is
+measured by `bench/word2vec_quality.py`.
 """
 
 import os
@@ -20,16 +21,14 @@ import time
 import numpy as np
 import torch
 from gensim.models import Word2Vec as Gensim
-from lrm_utils.models.training_word2vec import PLANS, train
 from record import import_d2l, save
 from torch import nn
 
-from lrm_utils import data, evaluate, text
-from lrm_utils.models.approximate_training import NoiseSampler, masked_binary_cross_entropy, noise_distribution
-from lrm_utils.models.skip_gram_and_cbow import surroundings
-from lrm_utils.text import Vocab, WordVectors
+from lrm_utils import data, text
+from lrm_utils.models.training_word2vec import PLANS, train
+from lrm_utils.text import Vocab
 
-THREADS, REPEATS, SEEDS = 2, 5, (0, 1, 2)
+THREADS, REPEATS = 2, 5
 D, WINDOW, K = 100, 5, 5
 CORPORA = {"speeches": ("2.0 million words of speeches", 5, 1e-3), "ptb": ("Penn Treebank", 10, 1e-4)}
 
@@ -56,6 +55,12 @@ def prepared(lines: list[list[str]], min_count: int, sample: float, seed: int = 
     )
     model.build_vocab(lines)
     return model
+
+
+def library_options(architecture: str, objective: str) -> dict[str, int]:
+    """What gensim calls our architectures and objectives."""
+    tree = objective == "hierarchical softmax"
+    return {"sg": int(architecture == "skip-gram"), "negative": 0 if tree else K, "hs": int(tree)}
 
 
 def clock(work) -> float:
@@ -114,9 +119,7 @@ def speed_of_four() -> dict[str, dict]:
     vocab, ids = encode(lines, min_count)
     works = {}
     for architecture, objective in PLANS:
-        options = {"sg": int(architecture == "skip-gram"), "negative": K, "hs": 0}
-        if objective == "hierarchical softmax":
-            options |= {"negative": 0, "hs": 1}
+        options = library_options(architecture, objective)
         plan = dict(architecture=architecture, objective=objective, sample=sample)
         works[f"{architecture}, {objective}: ours"] = lambda plan=plan: ours(ids, vocab, 1, **plan)
         works[f"{architecture}, {objective}: gensim"] = lambda options=options: gensim(
@@ -167,33 +170,6 @@ def d2l_epochs(repeats: int) -> dict[str, dict]:
     return {"epoch": summary(taken), "prepare": round(preparing, 2), "centers": len(centers)}
 
 
-def score(vectors: WordVectors) -> dict[str, float]:
-    """The two sets of word pairs."""
-    return {name: evaluate.similarity(vectors, data.word_pairs(name)).value for name in ("wordsim353", "simlex999")}
-
-
-def quality(epochs: int) -> list[dict]:
-    """Both similarity scores of both libraries: the mean of the seeds and their standard deviation."""
-    _, min_count, sample = CORPORA["speeches"]
-    lines = sentences("speeches")
-    vocab, ids = encode(lines, min_count)
-    found = {"ours": [], "gensim": []}
-    for seed in SEEDS:
-        model = train(ids, vocab, D=D, window=WINDOW, k=K, epochs=epochs, sample=sample, seed=seed)
-        found["ours"].append(score(model.vectors))
-        model = prepared(lines, min_count, sample, seed)
-        gensim(model, lines, epochs)
-        found["gensim"].append(score(WordVectors(vocab, model.wv[vocab.words])))
-    rows = []
-    for name in ("wordsim353", "simlex999"):
-        row = {"set": name, "epochs": epochs}
-        for who, scores in found.items():
-            values = [s[name] for s in scores]
-            row[who] = {"mean": round(statistics.mean(values), 4), "seeds": round(statistics.stdev(values), 4)}
-        rows.append(row)
-    return rows
-
-
 def growth() -> dict[str, list]:
     """Seconds for an epoch by tokens (pieces of the speeches) and by vocabulary (a million tokens of Zipf's law)."""
     _, min_count, sample = CORPORA["speeches"]
@@ -215,66 +191,6 @@ def growth() -> dict[str, list]:
         words = Vocab(tuple(map(str, range(size))), counts)
         sizes.append([size, median(np.split(drawn, 20_000), words, 1e-3)])
     return {"tokens": tokens, "vocabulary": sizes}
-
-
-def treebank() -> dict:
-    """The Penn Treebank at d2l's settings: counts, pairs, neighbors of chip, and the loss of d2l's objective."""
-    lines = sentences("ptb")
-    vocab, ids = encode(lines, 10)
-    chance = np.random.default_rng(0)
-    keep = np.minimum(1, np.sqrt(1e-4 * vocab.counts.sum() / vocab.counts))  # the paper's formula, which d2l uses
-
-    def draw():
-        thinned = [line[chance.random(len(line)) < keep[line]] for line in ids]
-        return thinned, tuple(map(torch.as_tensor, surroundings(thinned, WINDOW, chance)))
-
-    def loss(V, U, center, context, seen, noise):
-        """The masked cross entropy of each row; noise words among the contexts do not count."""
-        clash = (noise[:, :, None] == torch.where(seen, context, -1)[:, None]).any(2)
-        mask = torch.cat([seen, seen.repeat_interleave(K, 1) & ~clash], 1)
-        labels = torch.cat([seen, torch.zeros_like(clash)], 1).float()
-        u = nn.functional.embedding(torch.cat([context, noise], 1), U)
-        scores = torch.einsum("bd,bnd->bn", nn.functional.embedding(center, V), u)
-        return masked_binary_cross_entropy(scores, labels, mask)
-
-    sampler = NoiseSampler(noise_distribution(vocab.counts))
-    thinned, batch = draw()
-    noise = sampler.draw(len(batch[0]), 2 * WINDOW * K)
-    after = np.bincount(np.concatenate(thinned), minlength=len(vocab))
-
-    torch.manual_seed(0)
-    net = D2lNet(len(vocab))
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.002)
-    epochs = []
-    for _ in range(10):  # d2l draws text, windows and noise once, and passes over them ten times
-        total = 0.0
-        for rows in torch.randperm(len(batch[0])).split(512):
-            mean = loss(net.center.weight, net.context.weight, *(part[rows] for part in batch), noise[rows]).mean()
-            optimizer.zero_grad()
-            (mean * 512).backward()  # d2l descends on the sum over the batch
-            optimizer.step()
-            total += mean.item() * len(rows)
-        epochs.append(round(total / len(batch[0]), 4))
-
-    model = train(ids, vocab, D=D, window=WINDOW, k=K, epochs=10, sample=1e-4, lr=0.05)
-    _, fresh = draw()
-    rows = range(0, len(fresh[0]), 4096)
-    parts = [tuple(part[i : i + 4096] for part in fresh) for i in rows]
-    fast = torch.cat([loss(model.V, model.U, *p, sampler.draw(len(p[0]), 2 * WINDOW * K)) for p in parts])
-    return {
-        "words": len(vocab),
-        "tokens": sum(map(len, ids)),
-        "counts": {word: [int(vocab.counts[vocab[word]]), int(after[vocab[word]])] for word in ("the", "join")},
-        "centers": len(batch[0]),
-        "pairs": int(batch[2].sum()),
-        "batch": [512, 2 * WINDOW * (1 + K)],
-        "d2l_objective": {
-            "with d2l's recipe, by epoch": epochs,
-            "with d2l's recipe, mean of ten epochs": round(statistics.mean(epochs), 4),
-            "fast trainer, fresh windows and noise, at the end": round(float(fast.mean()), 4),
-        },
-        "chip": [word for word, _ in model.vectors.neighbors("chip", 8)],
-    }
 
 
 def peak(who: str) -> None:
@@ -308,7 +224,7 @@ def main() -> None:
     seconds["ptb"]["d2l's loop"], preparing["ptb"]["d2l's loop"] = d2l["epoch"], d2l["prepare"]
     print(d2l, flush=True)
     facts = {
-        "settings": {"D": D, "window": WINDOW, "k": K, "threads": THREADS, "repeats": REPEATS, "seeds": list(SEEDS)},
+        "settings": {"D": D, "window": WINDOW, "k": K, "threads": THREADS, "repeats": REPEATS},
         "corpora": {name: title for name, (title, *_) in CORPORA.items()},
         "speed": seconds,
         "of_gensim": {c: round(r["ours"]["median"] / r["gensim"]["median"], 3) for c, r in seconds.items()},
@@ -317,8 +233,6 @@ def main() -> None:
         "growth": growth(),
         "four": speed_of_four(),
         "peak_mb": {who: memory(who) for who in ("ours", "gensim")},
-        "quality": [row for epochs in (5, 20) for row in quality(epochs)],
-        "ptb": treebank(),
     }
     save("word2vec", **facts)
 

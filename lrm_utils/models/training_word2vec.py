@@ -86,7 +86,7 @@ def logistic_gradients(x, y, weight, positive):
 class NegativeSampling:
     """Tell the center from `shared` noise words that a block has in common, k for each pair."""
 
-    def __init__(self, counts, k, shared=32, exponent=0.75, seed=0):
+    def __init__(self, counts, k, shared=16, exponent=0.75, seed=0):
         if k < 1:
             raise ValueError(f"k={k} noise words: without one, the best vectors are infinitely long")
         self.rows, self.k, self.shared = len(counts), k, shared
@@ -121,8 +121,8 @@ def descend(table, ids, gradient, weight, rate, most=1.5):
     """
     ids = ids.flatten()
     judged = weight.new_zeros(len(table)).index_add_(0, ids, weight.flatten())
-    rates = (most / judged).clamp_(max=rate)
-    step = gradient.flatten(0, 1).mul_(-rates[ids, None])
+    rates = (most / judged[ids]).clamp_(max=rate)
+    step = gradient.flatten(0, 1).mul_(-rates[:, None])
     table.scatter_add_(0, ids[:, None].expand_as(step), step)
 
 
@@ -163,8 +163,8 @@ class Word2Vec:
 
 # How many centers share a block, and the learning rate to start from.
 PLANS = {
-    ("skip-gram", "negative sampling"): (32, 0.025),
-    ("cbow", "negative sampling"): (32, 0.075),
+    ("skip-gram", "negative sampling"): (16, 0.025),
+    ("cbow", "negative sampling"): (16, 0.075),
     ("skip-gram", "hierarchical softmax"): (8, 0.025),
     ("cbow", "hierarchical softmax"): (1, 0.075),
 }
@@ -183,7 +183,7 @@ def train(
     lr=None,
     sample=1e-3,
     exponent=0.75,
-    batch=1024,
+    batch=2048,
     seed=0,
 ):
     """Train word2vec on documents (arrays of ids): all that this chapter built, at speed."""
