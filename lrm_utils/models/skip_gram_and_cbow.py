@@ -12,10 +12,10 @@ from torch.nn import functional as F
 def surroundings(documents, window, random=None):
     """Every token as a center, with the ids that stand within `window` places of it.
 
-    Returns the centers (N,), their contexts (N, 2 * window) from left to right, and a mask of the
-    same shape that is False (and the context 0) where there is no word. No context lies in another
-    document, and a token without any is left out. With `random`, each center draws how far it
-    sees, 1 to `window` places with equal chances.
+    Returns the centers (N,), their contexts (N, 2 * window) from left to right, and a mask of
+    that shape, False (and the context 0) where there is no word. No context lies in another
+    document, and a token without any is left out. With `random`, each center draws how far
+    it sees, 1 to `window` places with equal chances.
     """
     if window < 1:
         raise ValueError(f"a window of {window} holds no neighbor; it must be at least 1")
@@ -25,7 +25,7 @@ def surroundings(documents, window, random=None):
     tokens = np.concatenate([gap, *(part for d in documents for part in (d, gap))])
     here = np.flatnonzero(tokens >= 0)
     if len(here) != sum(map(len, documents)) or not np.issubdtype(tokens.dtype, np.integer):
-        raise ValueError("ids must be whole numbers from 0 on; encode the words with a Vocab first")
+        raise ValueError("ids must be whole numbers from 0 on: encode the words with a Vocab")
     offsets = np.delete(np.arange(-window, window + 1), window)
     contexts = tokens[here[:, None] + offsets]  # (N, 2 * window)
     mask = contexts >= 0
@@ -36,19 +36,26 @@ def surroundings(documents, window, random=None):
     return tokens[here[kept]], contexts[kept], mask[kept]
 
 
+def scored(H, U, seen):
+    """The score of every word there is, for each row of H: (B, V), like what was seen."""
+    if len(H) != len(seen):
+        raise ValueError(f"{len(H)} inputs need as many rows of answers, not {len(seen)}")
+    return H @ U.T
+
+
 def cross_entropy(H, U, seen):
-    """The mean of -log p over all answers; `seen` (B, V) counts the answers to each row of H (B, D).
+    """The mean of -log p over all answers; `seen` (B, V) counts those to each row of H (B, D).
 
     p is the softmax of H U', so the loss is in nats for each word that was guessed.
     """
-    scores = H @ U.T  # (B, V): one for each word there is
+    scores = scored(H, U, seen)
     log_p = scores - scores.logsumexp(1, keepdim=True)
     return -(seen * log_p).sum() / seen.sum()
 
 
 def cross_entropy_gradients(H, U, seen):
     """The gradients of `cross_entropy` for H (B, D) and U (V, D): expected minus seen."""
-    expected = torch.softmax(H @ U.T, 1) * seen.sum(1, keepdim=True)
+    expected = torch.softmax(scored(H, U, seen), 1) * seen.sum(1, keepdim=True)
     E = (expected - seen) / seen.sum()  # (B, V); each row sums to 0
     return E @ U, E.T @ H
 
@@ -67,18 +74,20 @@ def known(ids, size):
 
 
 def bags(ids, mask, U):
-    """Rows of ids, (B, C) or a single one each (B,), as counts of the words of a table U: (B, V)."""
+    """Rows of ids, (B, C) or one id each (B,), as counts of the words of a table U: (B, V)."""
     if mask is None:
         mask = torch.ones_like(ids)
     if ids.shape != mask.shape:
         raise ValueError(f"ids {tuple(ids.shape)} and mask {tuple(mask.shape)} must be alike")
+    if not bool(mask.any()):
+        raise ValueError("every place is masked: there is no word left to guess")
     counts = U.new_zeros(len(ids), len(U))
     ids, mask = (x[:, None] if x.ndim == 1 else x for x in (known(ids, len(U)), mask))
     return counts.scatter_add_(1, ids, mask.to(U.dtype))
 
 
 def skip_gram_loss(V, U, centers, contexts, mask=None):
-    """Mean of -log p(context | center) over pairs: centers (B,), contexts and mask (B, C) or (B,)."""
+    """Mean of -log p(context | center): centers (B,), contexts and mask (B, C) or (B,)."""
     return cross_entropy(V[known(centers, len(V))], U, bags(contexts, mask, U))
 
 
@@ -90,7 +99,7 @@ def skip_gram_gradients(V, U, centers, contexts, mask=None):
 
 
 def average(V, contexts, mask):
-    """The mean of the input vectors of each row's contexts (B, D), and each one's share (B, C)."""
+    """The mean input vector of each row's contexts (B, D), and each one's share (B, C)."""
     if contexts.shape != mask.shape or not bool(mask.any(1).all()):
         raise ValueError(
             "each center needs a context: contexts and mask must be of one shape, "
@@ -108,7 +117,7 @@ def cbow_loss(V, U, centers, contexts, mask):
 
 
 def cbow_gradients(V, U, centers, contexts, mask):
-    """The gradients of `cbow_loss` for V and U, by hand: a context gets its share of the error."""
+    """The gradients of `cbow_loss` for V and U, by hand: each context gets its share."""
     H, share = average(V, contexts, mask)
     dH, dU = cross_entropy_gradients(H, U, bags(centers, None, U))
     blame = share[..., None] * dH[:, None]  # (B, C, D); 0 where masked

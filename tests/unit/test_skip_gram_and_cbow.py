@@ -191,6 +191,23 @@ def test_masks_of_another_shape_are_errors(mean_batch):
         cbow_loss(V, U, centers, contexts, mask[:, :3])
 
 
+@both
+def test_contexts_of_another_number_of_centers_are_an_error(loss, gradients, mean_batch):
+    """Without the check, a single row of contexts would be handed to every center."""
+    V, U, centers, contexts, mask = mean_batch
+    for bad in ((centers, contexts[:1], mask[:1]), (centers[:1], contexts, mask)):
+        for function in (loss, gradients):
+            with pytest.raises(ValueError, match=r"\d inputs need as many rows of answers, not \d"):
+                function(V, U, *bad)
+
+
+def test_a_batch_that_is_masked_everywhere_is_an_error(mean_batch):
+    V, U, centers, contexts, mask = mean_batch
+    for function in (skip_gram_loss, skip_gram_gradients):
+        with pytest.raises(ValueError, match="every place is masked"):
+            function(V, U, centers, contexts, torch.zeros_like(mask))
+
+
 def test_known_returns_the_ids():
     ids = torch.tensor([[0, 4], [2, 2]])
     assert known(ids, 5) is ids
