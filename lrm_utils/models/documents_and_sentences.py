@@ -154,13 +154,14 @@ def step(model, vectors, words, block, noise, random, rate, frozen, L=32):
     return loss.item() / real.sum().item()
 
 
-def descend(model, vectors, documents, epochs, seed, frozen=False, L=32, B=64):
+def descend(model, vectors, documents, epochs, seed, frozen=False, L=32, B=None):
     """Train document vectors and, unless `frozen`, the model's words; the loss of each step."""
     V = len(model.counts)
     for number, document in enumerate(documents):
         if not len(document) or not 0 <= min(document) <= max(document) < V:
             wrong = "an id outside the vocabulary" if len(document) else "no known word"
             raise ValueError(f"document {number} has {wrong}: leave it out, or encode it anew")
+    B = B or max(1, min(64, V // 100))  # few words bear only small steps
     random = np.random.default_rng(seed)
     noise = NoiseSampler(noise_distribution(model.counts), seed)
     p = model.counts / model.counts.sum()
@@ -173,6 +174,8 @@ def descend(model, vectors, documents, epochs, seed, frozen=False, L=32, B=64):
             block = [column[order[i : i + B]] for column in table]
             rate = model.lr * max(1 - (epoch + i / len(order)) / epochs, 0.004)
             losses.append(step(model, vectors, words, block, noise, random, rate, frozen, L))
+    if not np.isfinite(losses).all():
+        raise FloatingPointError("the training diverged: lower the learning rate lr")
     return losses
 
 
