@@ -12,7 +12,6 @@ from scipy import sparse
 from torch import nn
 from torch.nn import functional as F
 
-from lrm_utils import text
 from lrm_utils.models.approximate_training import NoiseSampler, noise_distribution
 from lrm_utils.models.svd_and_lsa import term_counts, truncated_svd
 from lrm_utils.text import batches, pad
@@ -279,7 +278,7 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0, 1, 2 and 3
 
 def skip_batches(texts, size, seed):
     """Sentences with both neighbors, of similar length; a text is a list of arrays of ids."""
-    places = [(t, i) for t, text in enumerate(texts) for i in range(1, len(text) - 1)]
+    places = [(t, i) for t, story in enumerate(texts) for i in range(1, len(story) - 1)]
     if not places:
         raise ValueError("no text has three sentences: there are no neighbors to predict")
     lengths = [max(len(s) for s in texts[t][i - 1 : i + 2]) for t, i in places]
@@ -319,25 +318,26 @@ class QuickThoughts(nn.Module):
 
     def forward(self, batch):
         """The summed loss over all pairs of neighbors, in both directions, and their number."""
-        text, place = batch["text"], torch.arange(len(batch["ids"]), device=batch["ids"].device)
+        owner = batch["text"]
+        place = torch.arange(len(owner), device=owner.device)
         beside = (place[:, None] - place).abs() == 1
-        beside &= text[:, None] == text  # not across a border
+        beside &= owner[:, None] == owner  # not across a border
         found = self.log_probabilities(batch["ids"], batch["lengths"])[beside]
         return -found.sum(), int(beside.sum())
 
 
 def quick_batches(texts, size, seed):
     """Stretches of `size` consecutive sentences, in random order."""
-    flat = [(t, sentence) for t, text in enumerate(texts) for sentence in text]
+    flat = [(t, sentence) for t, story in enumerate(texts) for sentence in story]
     if len(flat) < size or size < 3:
         raise ValueError(f"a batch of {size} needs 3 sentences or more; there are {len(flat)}")
     random = np.random.default_rng(seed)
     last = len(flat) - size + 1
     starts = np.arange(random.integers(min(size, last)), last, size)
     for start in random.permutation(starts):
-        text, sentences = zip(*flat[start : start + size], strict=True)
+        owner, sentences = zip(*flat[start : start + size], strict=True)
         ids, lengths = pad(sentences)
-        yield {"ids": ids, "lengths": lengths, "text": torch.tensor(text)}
+        yield {"ids": ids, "lengths": lengths, "text": torch.tensor(owner)}
 
 
 def expand_vocabulary(encoder, ids, known, new):
