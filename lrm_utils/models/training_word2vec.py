@@ -114,7 +114,7 @@ class HierarchicalSoftmax:
         return nodes.flatten(1), weight.flatten(1, 2), left.flatten(1, 2)
 
 
-def descend(table, ids, gradient, weight, rate, most=1.5):
+def descend(table, ids, gradient, weight, rate, most=2.0):
     """Move rows of a table down their gradients, summed where a row comes up several times.
 
     A row that was judged n times moves at `rate`, or at most / n where that is slower.
@@ -163,7 +163,7 @@ class Word2Vec:
 
 # How many centers share a block, and the learning rate to start from.
 PLANS = {
-    ("skip-gram", "negative sampling"): (16, 0.025),
+    ("skip-gram", "negative sampling"): (16, 0.05),
     ("cbow", "negative sampling"): (16, 0.075),
     ("skip-gram", "hierarchical softmax"): (8, 0.025),
     ("cbow", "hierarchical softmax"): (1, 0.075),
