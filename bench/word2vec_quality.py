@@ -93,7 +93,7 @@ def treebank() -> dict:
             total += mean.item() * len(rows)
         epochs.append(round(total / len(batch[0]), 4))
 
-    model = train(ids, vocab, D=D, window=WINDOW, k=K, epochs=10, sample=1e-4
+    model = train(ids, vocab, D=D, window=WINDOW, k=K, epochs=10, sample=1e-4)
     _, fresh = draw()
     rows = range(0, len(fresh[0]), 4096)
     parts = [tuple(part[i : i + 4096] for part in fresh) for i in rows]
