@@ -117,7 +117,9 @@ def timing(material: Material) -> dict:
         model = kind(start, H)
         fit(model, few, forward, steps=3, lr=lr, clip=5.0)
         taken = seconds(lambda m=model, f=few, r=lr: fit(m, f, forward, epochs=1, lr=r, clip=5.0), repeats=3)
-        speeds[name] = {key: round(steps * size / value) for key, value in taken.items()}
+        fastest, slowest = taken["min"], taken["max"]
+        rates = {"median": taken["median"], "min": slowest, "max": fastest}
+        speeds[name] = {key: round(steps * size / value) for key, value in rates.items()}
     epoch = {}
     for name in PEERS:
         ours = seconds(lambda n=name: paragraph_vectors(material.ids, material.vocab.counts, n, epochs=1), repeats=2)
