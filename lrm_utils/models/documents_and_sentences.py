@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from lrm_utils.models.approximate_training import NoiseSampler, noise_distribution
 from lrm_utils.models.svd_and_lsa import term_counts, truncated_svd
+from lrm_utils.models.training_word2vec import keep_probability
 from lrm_utils.text import batches, pad
 
 
@@ -163,8 +164,7 @@ def descend(model, vectors, documents, epochs, seed, frozen=False, L=32, B=None)
     B = B or max(1, min(64, V // 100))  # few words bear only small steps
     random = np.random.default_rng(seed)
     noise = NoiseSampler(noise_distribution(model.counts), seed)
-    p = model.counts / model.counts.sum()
-    keep = np.minimum(1, np.sqrt(model.sample / p) + model.sample / p)
+    keep = keep_probability(model.counts, model.sample)
     losses = []
     for epoch in range(epochs):
         words, *table = blocks(documents, keep, random, L)

@@ -114,7 +114,7 @@ class HierarchicalSoftmax:
         return nodes.flatten(1), weight.flatten(1, 2), left.flatten(1, 2)
 
 
-def descend(table, ids, gradient, weight, rate, most=2.0):
+def descend(table, ids, gradient, weight, rate, most=3.0):
     """Move rows of a table down their gradients, summed where a row comes up several times.
 
     A row that was judged n times moves at `rate`, or at most / n where that is slower.
