@@ -11,7 +11,6 @@ import torch
 from record import save
 
 from lrm_utils import data, evaluate, text
-from lrm_utils.models.cooccurrence import co_occurrence, ppmi
 from lrm_utils.models.skip_gram_and_cbow import cbow_gradients, skip_gram_gradients, surroundings
 
 SIZE, MIN_COUNT, WINDOW, D, PASSES, ETA = 2_000, 5, 5, 50, 0.75, 0.3
@@ -51,8 +50,7 @@ def main() -> None:
         str(batch): {name: [score(train(g, around, batch, seed)) for seed in SEEDS] for name, g in MODELS.items()}
         for batch in BATCHES
     }
-    counted = score(ppmi(co_occurrence(ids, SIZE, WINDOW), alpha=0.75, k=2).toarray())
-    save("softmax_seeds", words=SIZE, window=WINDOW, width=D, passes=PASSES, ppmi=counted, by_batch=scores)
+    save("softmax_seeds", words=SIZE, window=WINDOW, width=D, passes=PASSES, by_batch=scores)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ def surroundings(documents, window, random=None):
     """
     if window < 1:
         raise ValueError(f"a window of {window} holds no neighbor; it must be at least 1")
-    if not sum(map(len, documents)):
+    documents = [d for d in map(np.asarray, documents) if len(d)]
+    if not documents:
         raise ValueError("the corpus is empty: no document has a word in it")
     gap = np.full(window, -1)  # keeps the window inside a document
     tokens = np.concatenate([gap, *(part for d in documents for part in (d, gap))])
@@ -61,7 +62,8 @@ def cross_entropy_gradients(H, U, seen):
 
 
 def known(ids, size):
-    """The ids, after a look whether each of them is a row of a table with `size` rows."""
+    """The ids as a tensor, after a look whether each is a row of a table with `size` rows."""
+    ids = torch.as_tensor(ids)
     if not ids.numel():
         raise ValueError("the batch is empty: there is no word in it to learn from")
     low, high = int(ids.min()), int(ids.max())
@@ -73,12 +75,21 @@ def known(ids, size):
     return ids
 
 
+def places(ids, mask=None):
+    """The ids and their mask as tensors, True or False for each; without a mask all True."""
+    ids = torch.as_tensor(ids)
+    mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else torch.as_tensor(mask)
+    if ids.shape != mask.shape or mask.dtype != torch.bool:
+        raise ValueError(
+            f"a mask of {mask.dtype} {tuple(mask.shape)} does not fit ids "
+            f"{tuple(ids.shape)}: it must be True or False for each of them"
+        )
+    return ids, mask
+
+
 def bags(ids, mask, U):
     """Rows of ids, (B, C) or one id each (B,), as counts of the words of a table U: (B, V)."""
-    if mask is None:
-        mask = torch.ones_like(ids)
-    if ids.shape != mask.shape:
-        raise ValueError(f"ids {tuple(ids.shape)} and mask {tuple(mask.shape)} must be alike")
+    ids, mask = places(ids, mask)
     if not bool(mask.any()):
         raise ValueError("every place is masked: there is no word left to guess")
     counts = U.new_zeros(len(ids), len(U))
@@ -93,17 +104,17 @@ def skip_gram_loss(V, U, centers, contexts, mask=None):
 
 def skip_gram_gradients(V, U, centers, contexts, mask=None):
     """The gradients of `skip_gram_loss` for V and U, by hand."""
-    H = V[known(centers, len(V))]
-    dH, dU = cross_entropy_gradients(H, U, bags(contexts, mask, U))
+    centers = known(centers, len(V))
+    dH, dU = cross_entropy_gradients(V[centers], U, bags(contexts, mask, U))
     return torch.zeros_like(V).index_add_(0, centers, dH), dU
 
 
 def average(V, contexts, mask):
     """The mean input vector of each row's contexts (B, D), and each one's share (B, C)."""
-    if contexts.shape != mask.shape or not bool(mask.any(1).all()):
+    contexts, mask = places(contexts, mask)
+    if not bool(mask.any(1).all()):
         raise ValueError(
-            "each center needs a context: contexts and mask must be of one shape, "
-            "with a True in every row of the mask, as surroundings makes them"
+            "each center needs a context: there must be a True in every row of the mask, as surroundings makes it"
         )
     share = mask.to(V.dtype) / mask.sum(1, keepdim=True)
     vectors = F.embedding(known(contexts, len(V)), V)  # (B, C, D)
@@ -121,4 +132,5 @@ def cbow_gradients(V, U, centers, contexts, mask):
     H, share = average(V, contexts, mask)
     dH, dU = cross_entropy_gradients(H, U, bags(centers, None, U))
     blame = share[..., None] * dH[:, None]  # (B, C, D); 0 where masked
-    return torch.zeros_like(V).index_add_(0, contexts.flatten(), blame.flatten(0, 1)), dU
+    rows = torch.as_tensor(contexts).flatten()
+    return torch.zeros_like(V).index_add_(0, rows, blame.flatten(0, 1)), dU

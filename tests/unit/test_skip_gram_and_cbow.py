@@ -185,10 +185,29 @@ def test_a_center_without_contexts_is_an_error_to_cbow(mean_batch):
 
 def test_masks_of_another_shape_are_errors(mean_batch):
     V, U, centers, contexts, mask = mean_batch
-    with pytest.raises(ValueError, match=r"ids \(4, 4\) and mask \(4, 3\) must be alike"):
+    with pytest.raises(ValueError, match=r"mask of torch.bool \(4, 3\) does not fit ids \(4, 4\)"):
         skip_gram_loss(V, U, centers, contexts, mask[:, :3])
-    with pytest.raises(ValueError, match="of one shape"):
+    with pytest.raises(ValueError, match=r"mask of torch.bool \(4, 3\) does not fit ids \(4, 4\)"):
         cbow_loss(V, U, centers, contexts, mask[:, :3])
+
+
+@both
+@pytest.mark.parametrize("weights", [[2, -1], [1.0, 0.5], [1, 0]])
+def test_a_mask_is_true_or_false_and_no_weight(loss, gradients, weights):
+    V, U = torch.randn(2, 5, 3)
+    for function in (loss, gradients):
+        with pytest.raises(ValueError, match="must be True or False for each of them"):
+            function(V, U, torch.tensor([0]), torch.tensor([[1, 2]]), torch.tensor([weights]))
+
+
+@both
+def test_what_surroundings_returns_can_be_passed_on_as_it_is(loss, gradients):
+    V, U = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    arrays = surroundings([np.array([0, 3, 1, 5, 3])], 2)
+    tensors = [torch.as_tensor(x) for x in arrays]
+    assert loss(V, U, *arrays) == loss(V, U, *tensors)
+    for one, two in zip(gradients(V, U, *arrays), gradients(V, U, *tensors), strict=True):
+        assert torch.equal(one, two)
 
 
 @both
@@ -241,6 +260,14 @@ def test_empty_documents_and_single_words_leave_nothing_behind():
     ]
     centers, contexts, mask = surroundings([np.array([7]), np.array([3])], 2)
     assert centers.shape == (0,) and contexts.shape == mask.shape == (0, 4)
+
+
+def test_documents_may_come_one_by_one_and_as_lists():
+    """A generator is read once, and an empty list, which NumPy takes for floats, is an empty document."""
+    expected = [x.tolist() for x in surroundings([np.arange(3), np.array([4, 0])], 2)]
+    assert expected[0] == [0, 1, 2, 4, 0]
+    for documents in ((d for d in ([0, 1, 2], [4, 0])), [[0, 1, 2], [], [4, 0]]):
+        assert [x.tolist() for x in surroundings(documents, 2)] == expected
 
 
 def test_a_window_longer_than_the_document_just_sees_all_of_it():
