@@ -58,7 +58,8 @@ def blocks(tokens, document, window, L, random):
     right = np.minimum(reach, ends[document] - 1 - np.arange(N))
     padded = torch.from_numpy(np.pad(tokens, (window, window + filling)))
     sight = (np.pad(side, (0, filling)).reshape(-1, L) for side in (left, right))
-    return padded.unfold(0, L + 2 * window, L), *(torch.from_numpy(s.astype(np.int16)) for s in sight)
+    sight = [torch.from_numpy(side.astype(np.int16)) for side in sight]
+    return padded.unfold(0, L + 2 * window, L), *sight
 
 
 def band(left, right, window):
@@ -88,7 +89,7 @@ class NegativeSampling:
 
     def __init__(self, counts, k, shared=16, exponent=0.75, seed=0):
         if k < 1:
-            raise ValueError(f"k={k} noise words: without one, the best vectors are infinitely long")
+            raise ValueError(f"k={k} noise words: without any, the best vectors are infinitely long; take 1 or more")
         self.rows, self.k, self.shared = len(counts), k, shared
         self.sampler = NoiseSampler(noise_distribution(counts, exponent), seed)
 
@@ -108,7 +109,8 @@ class HierarchicalSoftmax:
 
     def judge(self, centers, pairs):
         """Rows of U for each block, how often each meets each input, and how often truly."""
-        nodes, turns = (table.to(centers.device)[centers] for table in (self.tree.nodes, self.tree.turns))
+        tables = self.tree.nodes, self.tree.turns
+        nodes, turns = (table.to(centers.device)[centers] for table in tables)
         weight = (turns != 0)[..., None] * pairs[:, :, None]  # (B, L, P, R)
         left = (turns > 0)[..., None] * pairs[:, :, None]
         return nodes.flatten(1), weight.flatten(1, 2), left.flatten(1, 2)
@@ -136,14 +138,14 @@ def step(V, U, around, near, architecture, objective, rate, watch=False):
         x, pairs = share @ x, torch.eye(near.shape[1], device=near.device) * (seen > 0)
     rows, weight, positive = objective.judge(around[:, window:-window], pairs)
     y = F.embedding(rows, U)
-    loss = float(logistic_loss(x, y, weight, positive) / pairs.sum().clamp(min=1)) if watch else None
+    loss = logistic_loss(x, y, weight, positive) / pairs.sum().clamp(min=1) if watch else None
     dx, dy = logistic_gradients(x, y, weight, positive)
     judged = weight.sum(1)  # (B, R)
     if share is not None:  # a mean hands its gradient back in shares
         dx, judged = share.mT @ dx, share.mT @ judged[..., None]
     descend(V, around, dx, judged, rate)
     descend(U, rows, dy, weight.sum(2), rate)
-    return loss
+    return None if loss is None else float(loss)
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def train(
         known = "; ".join(" with ".join(plan) for plan in PLANS)
         raise ValueError(f"no plan for {architecture!r} with {objective!r}; there are: {known}")
     if min(D, window, epochs, batch) < 1:
-        raise ValueError(f"D={D}, window={window}, epochs={epochs}, batch={batch}: at least 1 each")
+        raise ValueError(f"{D=}, {window=}, {epochs=}, {batch=}: each must be at least 1")
     (L, usual), device = PLANS[architecture, objective], lrm.device()
     lr = usual if lr is None else lr
     if not 0 < lr <= 1:
@@ -228,7 +230,8 @@ def save_word2vec(vectors, path, binary=False):
     with partial.open("wb") as file:
         file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
         for word, row in zip(vectors.vocab.words, matrix, strict=True):
-            numbers = row.tobytes() if binary else " ".join(f"{x:.9g}" for x in row.tolist()).encode()
+            plain = " ".join(f"{x:.9g}" for x in row.tolist())
+            numbers = row.tobytes() if binary else plain.encode()
             file.write(word.encode() + b" " + numbers + b"\n")
     partial.replace(path)
 
@@ -262,4 +265,5 @@ def load_word2vec(path, binary=False):
         except ValueError as error:
             kind = "binary" if binary else "text"
             raise ValueError(f"{path.name} is no whole {kind} word2vec file: {error}") from None
-    return WordVectors(Vocab(tuple(found), np.zeros(size, dtype=np.int64)), np.stack(list(found.values())))
+    vocab = Vocab(tuple(found), np.zeros(size, dtype=np.int64))
+    return WordVectors(vocab, np.stack(list(found.values())))
