@@ -4,8 +4,8 @@ It holds everything the chapters share and no model that a chapter teaches; thos
 collected, word for word, in `lrm_utils.models`.
 """
 
-from lrm_utils.scale import device, scale, start
+from lrm_utils.scale import device, scale, start, threads
 from lrm_utils.train import fit
 
-__all__ = ["device", "fit", "scale", "start"]
+__all__ = ["device", "fit", "scale", "start", "threads"]
 __version__ = "0.1.0"

@@ -17,6 +17,8 @@ def masked_binary_cross_entropy(scores, labels, mask):
     if not scores.shape == labels.shape == mask.shape:
         shapes = ", ".join(str(tuple(x.shape)) for x in (scores, labels, mask))
         raise ValueError(f"scores, labels and mask must have one shape, not {shapes}")
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ValueError("a mask holds 1 where an entry counts and 0 where not, nothing else")
     mask = mask.to(scores.dtype)
     kept = mask.sum(-1)
     if not (kept > 0).all():
@@ -45,8 +47,13 @@ def candidates(V, U, centers, contexts, noise):
             f"noise has the shape {tuple(noise.shape)}, expected (B, k), k of 1 "
             "or more: without made-up pairs the best vectors are infinitely long"
         )
-    centers = checked(centers, len(V), "centers")
-    words = torch.cat([torch.as_tensor(contexts)[:, None], noise], 1)
+    centers, contexts = checked(centers, len(V), "centers"), torch.as_tensor(contexts)
+    if not centers.shape == contexts.shape == noise.shape[:1]:
+        raise ValueError(
+            f"centers {tuple(centers.shape)}, contexts {tuple(contexts.shape)} and "
+            f"noise {tuple(noise.shape)} must agree: one row for each true pair"
+        )
+    words = torch.cat([contexts[:, None], noise], 1)
     return centers, checked(words, len(U), "contexts and noise words")
 
 
@@ -174,11 +181,18 @@ def hierarchical_log_probabilities(v, nodes_table, tree):
     return (steps * tree.turns.abs()).sum(-1)
 
 
+def paths(v, tree, words):
+    """Nodes and turns (B, P) on the way to each word, one word for each row of v (B, D)."""
+    words = checked(words, len(tree.nodes), "words")
+    if len(v) != len(words):
+        raise ValueError(f"{len(v)} input vectors need as many words, not {len(words)}")
+    return tree.nodes[words], tree.turns[words]
+
+
 def hierarchical_loss(v, nodes_table, tree, words):
     """The mean of -log p(words[b] | v[b]), along the path to the word alone."""
-    words = checked(words, len(tree.nodes), "words")
-    turns = tree.turns[words]  # (B, P)
-    scores = torch.einsum("bd,bpd->bp", v, nodes_table[tree.nodes[words]])
+    nodes, turns = paths(v, tree, words)
+    scores = torch.einsum("bd,bpd->bp", v, nodes_table[nodes])
     return -(F.logsigmoid(turns * scores) * turns.abs()).sum(1).mean()
 
 
@@ -187,8 +201,8 @@ def hierarchical_gradients(v, nodes_table, tree, words):
 
     dv (B, D) belongs to v, dn (B, P, D) to nodes_table[tree.nodes[words]].
     """
-    words = checked(words, len(tree.nodes), "words")
-    n, turns = nodes_table[tree.nodes[words]], tree.turns[words]  # (B, P, D), (B, P)
+    nodes, turns = paths(v, tree, words)
+    n = nodes_table[nodes]  # (B, P, D)
     taken = torch.sigmoid(turns * torch.einsum("bd,bpd->bp", v, n))  # p of the turn we took
-    error = turns * (taken - 1) / len(words)  # 0 past the end
+    error = turns * (taken - 1) / len(v)  # 0 past the end
     return torch.einsum("bp,bpd->bd", error, n), error[:, :, None] * v[:, None]

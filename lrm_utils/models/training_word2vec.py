@@ -87,7 +87,7 @@ def logistic_gradients(x, y, weight, positive):
 class NegativeSampling:
     """Tell the center from `shared` noise words that a block has in common, k for each pair."""
 
-    def __init__(self, counts, k, shared=16, exponent=0.75, seed=0):
+    def __init__(self, counts, k, shared=10, exponent=0.75, seed=0):
         if k < 1:
             raise ValueError(f"k={k} noise words: without any, the best vectors are infinitely long; take 1 or more")
         self.rows, self.k, self.shared = len(counts), k, shared
@@ -163,15 +163,16 @@ class Word2Vec:
         return WordVectors(self.vocab, self.V.cpu().numpy())
 
 
-# How many centers share a block, and the learning rate to start from.
+# How many centers make a block, and the learning rate to start from.
 PLANS = {
-    ("skip-gram", "negative sampling"): (16, 0.05),
-    ("cbow", "negative sampling"): (16, 0.075),
+    ("skip-gram", "negative sampling"): (22, 0.05),
+    ("cbow", "negative sampling"): (16, 0.1),
     ("skip-gram", "hierarchical softmax"): (8, 0.025),
     ("cbow", "hierarchical softmax"): (1, 0.075),
 }
 
 
+@lrm.threads(1)  # too little work in a step to share
 def train(
     documents,
     vocab,
@@ -201,7 +202,7 @@ def train(
     tokens, document = flatten(documents, len(vocab))
     keep, random = keep_probability(vocab.counts, sample), np.random.default_rng(seed)
     goal = (
-        NegativeSampling(vocab.counts, k, exponent=exponent, seed=seed)
+        NegativeSampling(vocab.counts, k, 32 - L, exponent, seed)  # 32 rows of U a block
         if objective == "negative sampling"
         else HierarchicalSoftmax(vocab.counts)
     )
@@ -210,12 +211,12 @@ def train(
     for epoch in range(epochs):
         kept = random.random(len(tokens)) < keep[tokens]  # drawn anew in every epoch
         cut = blocks(tokens[kept], document[kept], window, L, random)
-        ids, left, right = (part.to(device) for part in cut)
-        order = torch.from_numpy(random.permutation(len(ids))).to(device).split(max(1, batch // L))
-        for i, some in enumerate(order):
-            rate = lr * (1 - (epoch + i / len(order)) / epochs)
-            near = band(left[some], right[some], window)
-            loss = step(V, U, ids[some], near, architecture, goal, rate, watch=i % 20 == 0)
+        parts = (part.to(device).split(max(1, batch // L)) for part in cut)
+        batches = list(zip(*parts, strict=True))  # in the order of the text
+        for i, (ids, left, right) in enumerate(batches):
+            rate = lr * (1 - (epoch + i / len(batches)) / epochs)
+            near = band(left, right, window)
+            loss = step(V, U, ids, near, architecture, goal, rate, watch=i % 20 == 0)
             losses += [loss] if loss is not None else []
     return Word2Vec(vocab, V, U, losses)
 

@@ -69,6 +69,14 @@ def test_tables_of_different_shapes_are_refused():
         masked_binary_cross_entropy(SCORES, LABELS[:1], MASK)
 
 
+@pytest.mark.parametrize("wrong", [0.5, 2, -1, float("nan")])
+def test_a_mask_that_is_neither_0_nor_1_is_refused(wrong):
+    mask = MASK.float()
+    mask[0, 1] = wrong
+    with pytest.raises(ValueError, match="a mask holds 1 where an entry counts and 0 where not"):
+        masked_binary_cross_entropy(SCORES, LABELS, mask)
+
+
 def test_negative_sampling_loss_is_binary_cross_entropy_with_logits(tables, pairs):
     V, U = tables
     centers, contexts, noise = pairs
@@ -119,6 +127,15 @@ def test_ids_outside_the_tables_are_refused(tables, pairs, which, what, wrong):
     pairs[which].view(-1)[0] = wrong
     with pytest.raises(ValueError, match=f"{what}.*ids from .* rows 0 to 7"):
         negative_sampling_loss(*tables, *pairs)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_centers_contexts_and_noise_of_unequal_lengths_are_refused(tables, pairs, which):
+    """A single center beside many contexts would be broadcast without a word."""
+    for length in (1, 2):
+        given = [part[:length] if i == which else part for i, part in enumerate(pairs)]
+        with pytest.raises(ValueError, match="must agree: one row for each true pair"):
+            negative_sampling_loss(*tables, *given)
 
 
 def test_an_empty_batch_is_refused(tables):
@@ -290,6 +307,14 @@ def test_words_that_are_not_on_the_tree_are_refused(wrong):
     for function in (hierarchical_loss, hierarchical_gradients):
         with pytest.raises(ValueError, match="words: ids from .* rows 0 to 7"):
             function(v, nodes, tree, torch.tensor([0, wrong]))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_word_for_each_input_vector_is_asked_for(rows):
+    v, nodes = torch.zeros(rows, 5), torch.zeros(len(COUNTS) - 1, 5)
+    for of_the_tree in (hierarchical_loss, hierarchical_gradients):
+        with pytest.raises(ValueError, match=f"{rows} input vectors need as many words, not 3"):
+            of_the_tree(v, nodes, huffman(COUNTS), [0, 1, 2])
 
 
 def test_the_expected_loss_has_its_minimum_at_shifted_pmi():

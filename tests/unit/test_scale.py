@@ -1,6 +1,7 @@
 """The scale of a run is read from one place and refuses what it does not know."""
 
 import random
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -41,3 +42,22 @@ def test_threads_are_pinned_when_asked(monkeypatch):
     lrm.start()
     assert torch.get_num_threads() == 1
     torch.set_num_threads(before)
+
+
+def test_threads_are_given_back_even_after_an_error():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+
+        @lrm.threads(1)
+        def work(fail):
+            assert torch.get_num_threads() == 1
+            if fail:
+                raise RuntimeError("no more")
+
+        for fail in (False, True, False):
+            with pytest.raises(RuntimeError, match="no more") if fail else nullcontext():
+                work(fail)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
