@@ -35,7 +35,7 @@ class Pairs:
     """Pairs of center and context, drawn in proportion to their counts."""
 
     def __init__(self, X, seed: int):
-        cells = X.tocoo()
+        cells = X.sorted_indices().tocoo()
         self.sampler = NoiseSampler(cells.data / cells.data.sum(), seed)
         self.rows, self.columns = torch.as_tensor(cells.row).long(), torch.as_tensor(cells.col).long()
 

@@ -158,7 +158,7 @@ def descend(model, vectors, documents, epochs, seed, frozen=False, L=32, B=None)
     """Train document vectors and, unless `frozen`, the model's words; the loss of each step."""
     V = len(model.counts)
     for number, document in enumerate(documents):
-        if not len(document) or not 0 <= min(document) <= max(document) < V:
+        if not len(document) or not 0 <= np.min(document) <= np.max(document) < V:
             wrong = "an id outside the vocabulary" if len(document) else "no known word"
             raise ValueError(f"document {number} has {wrong}: leave it out, or encode it anew")
     B = B or max(1, min(64, V // 100))  # few words bear only small steps
