@@ -2,13 +2,13 @@
 
     python bench/documents_and_sentences.py                       everything: about ten minutes on one thread
     python bench/documents_and_sentences.py timing                the seconds alone, on a machine that does nothing else
-    python bench/documents_and_sentences.py sentences documents   the quality alone
+    python bench/documents_and_sentences.py sentences documents order    the quality alone
 
 Every part replaces its own numbers in the record `documents_and_sentences` and leaves the others. The two sentence
 models read the same sentences, start from the same word vectors and make vectors of the same width; what they have
 learned is measured after so many steps, and the timing says how many seconds those take. Doc2Vec gets the settings of
 the page, one worker, and the passages in a new order each epoch, as ours do by themselves; `gensim_in_order` shows what
-becomes of it when it reads them by date, as they lie in the corpus.
+becomes of it when it reads them by date, as they lie in the corpus. `order` asks the same of word vectors.
 """
 
 import sys
@@ -25,11 +25,13 @@ from lrm_utils.models.documents_and_sentences import (
     SPECIALS,
     QuickThoughts,
     SkipThoughts,
+    average,
     encode_all,
     held_out_presidents,
     paragraph_vectors,
     passages,
     quick_batches,
+    sif_weights,
     skip_batches,
 )
 from lrm_utils.models.training_word2vec import train
@@ -62,9 +64,13 @@ class Material:
         self.pairs = [known.encode(text.words(s)) for pair in pairs for s in (pair.first, pair.second)]
         self.known = known
 
+    def shuffled(self, seed: int) -> list[np.ndarray]:
+        """The passages in a random order."""
+        return [self.ids[i] for i in np.random.default_rng(seed).permutation(len(self.ids))]
+
     def start(self) -> torch.Tensor:
         """The word vectors of the last notebook, for the words that the encoders know."""
-        V = train(self.ids, self.vocab, D=100, epochs=5, seed=0).V
+        V = train(self.shuffled(0), self.vocab, D=100, epochs=5, seed=0).V
         start = torch.randn(len(self.known), V.shape[1], generator=torch.Generator().manual_seed(0)) / 10
         shared = [word for word in self.known.words if word in self.vocab]
         rows = torch.as_tensor(self.known.encode(shared))
@@ -199,10 +205,25 @@ def documents(material: Material) -> dict:
     return {"paragraph_vectors": found}
 
 
+def order(material: Material) -> dict:
+    """Word vectors from passages as they lie and shuffled: the era of a passage by the SIF mean, and SimLex-999."""
+    weights, found = sif_weights(material.vocab.counts), {}
+    for name in ("in order", "shuffled"):
+        for seed in SEEDS:
+            passages = material.ids if name == "in order" else material.shuffled(seed)
+            words = train(passages, material.vocab, D=100, epochs=5, seed=seed)
+            era = material.era(average(material.ids[::EVERY], words.V, weights))
+            simlex = evaluate.similarity(words.vectors, data.word_pairs("simlex999")).value
+            run = {"seed": seed, "era": [round(x, 4) for x in era], "simlex999": round(simlex, 4)}
+            found.setdefault(name, []).append(run)
+            print(name, run, flush=True)
+    return found
+
+
 def main() -> None:
     """Measure the parts that are asked for, and keep the others."""
     torch.set_num_threads(1)
-    parts = {"timing": timing, "sentences": sentences, "documents": documents}
+    parts = {"timing": timing, "sentences": sentences, "documents": documents, "order": order}
     asked = sys.argv[1:] or list(parts)
     try:
         facts = records.load("documents_and_sentences")
