@@ -212,7 +212,7 @@ def train(
         kept = random.random(len(tokens)) < keep[tokens]  # drawn anew in every epoch
         cut = blocks(tokens[kept], document[kept], window, L, random)
         parts = (part.to(device).split(max(1, batch // L)) for part in cut)
-        batches = list(zip(*parts, strict=True))  # in the order of the text
+        batches = list(zip(*parts, strict=True))  # in the order of the documents
         for i, (ids, left, right) in enumerate(batches):
             rate = lr * (1 - (epoch + i / len(batches)) / epochs)
             near = band(left, right, window)
