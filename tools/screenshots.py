@@ -13,6 +13,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+PIECE = 2000
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -26,7 +27,7 @@ FLAGS = [
 
 
 def photograph(page_file: Path, out: Path, width: int, height: int, dark: bool, full: bool, paper: bool) -> None:
-    """Open `page_file` from disk in headless Chromium, wait for its formulas, and write a PNG (or a PDF) to `out`."""
+    """Open `page_file` from disk in headless Chromium, wait for its formulas, and write PNGs (or a PDF) to `out`."""
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("chromium is not installed: on Debian, apt-get install chromium")
@@ -38,8 +39,16 @@ def photograph(page_file: Path, out: Path, width: int, height: int, dark: bool, 
         page.evaluate("window.MathJax?.startup?.promise")
         if paper:
             page.pdf(path=out, format="A4", print_background=True, prefer_css_page_size=True)
+        elif not full:
+            page.screenshot(path=out)
         else:
-            page.screenshot(path=out, full_page=full)
+            bottom = page.evaluate("document.documentElement.scrollHeight")
+            for number, top in enumerate(
+                range(0, bottom, PIECE)
+            ):  # Chromium leaves what lies far down a tall picture blank
+                piece = {"x": 0, "y": top, "width": width, "height": min(PIECE, bottom - top)}
+                name = out if bottom <= PIECE else out.with_stem(f"{out.stem}-{number:02}")
+                page.screenshot(path=name, full_page=True, clip=piece)
         browser.close()
 
 
@@ -50,7 +59,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1280, help="390 is a phone")
     parser.add_argument("--height", type=int, default=900)
     parser.add_argument("--dark", action="store_true", help="the dark theme")
-    parser.add_argument("--full", action="store_true", help="the whole page instead of the first screen")
+    parser.add_argument("--full", action="store_true", help="the whole page, in pieces out-00.png, out-01.png, …")
     parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html", help="where the built book is")
     args = parser.parse_args()
     page_file = (args.html / args.page).resolve()

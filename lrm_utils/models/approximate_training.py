@@ -98,6 +98,8 @@ def noise_distribution(counts, exponent=0.75):
             "above 0: leave words that never occur out of the vocabulary"
         )
     weights = counts**exponent
+    if not np.isfinite(weights).all():
+        raise ValueError(f"exponent={exponent} leaves no usable numbers: try 0.75")
     return weights / weights.sum()
 
 

@@ -20,10 +20,11 @@ from lrm_utils.text import batches, pad
 
 def passages(sentences, size=200):
     """Consecutive sentences, taken until they have `size` words: lists of their numbers."""
-    found, words = [[]], 0
+    found, words = [[]] if len(sentences) else [], 0
     for number, sentence in enumerate(sentences):
         if words >= size:
-            found, words = [*found, []], 0
+            found.append([])
+            words = 0
         found[-1].append(number)
         words += len(sentence)
     if len(found) > 1 and words < size / 2:  # a short rest joins its neighbor
@@ -218,6 +219,8 @@ def paragraph_vectors(
             raise ValueError(f"{name}={value} leaves nothing to train: it must be at least 1")
     if not len(documents):
         raise ValueError("there is no document to learn from: the corpus is empty")
+    if not lr > 0:
+        raise ValueError(f"lr={lr}: the learning rate must be above 0")
     counts, n = np.asarray(counts, dtype=float), len(counts)
     vectors, V = small_random(len(documents), D, seed), small_random(n, D, seed + 1)
     U = torch.zeros(n, D)  # so the first loss is (1 + k) log 2

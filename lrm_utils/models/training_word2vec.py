@@ -25,6 +25,8 @@ def keep_probability(counts, sample):
         return np.ones(len(counts))
     if not sample > 0:
         raise ValueError(f"sample={sample} would drop all words: try 1e-3, or None to drop none")
+    if not (counts > 0).all():
+        raise ValueError("a word was seen 0 times: subsampling needs the counts of the text")
     ratio = sample * counts.sum() / counts
     return np.minimum(1, np.sqrt(ratio) + ratio)
 
@@ -34,7 +36,10 @@ def flatten(documents, size):
     lengths = [len(document) for document in documents]
     if max(lengths, default=0) < 2:
         raise ValueError("there is no pair to learn from: no document has two words or more")
-    tokens = np.concatenate([np.asarray(document, dtype=np.int64) for document in documents])
+    parts = [np.asarray(document) for document in documents if len(document)]
+    if not all(np.issubdtype(part.dtype, np.integer) for part in parts):
+        raise ValueError("ids must be whole numbers: encode the words with a Vocab")
+    tokens = np.concatenate(parts).astype(np.int64)
     if not 0 <= tokens.min() <= tokens.max() < size:
         raise ValueError(
             f"ids from {tokens.min()} to {tokens.max()} do not fit a vocabulary of "
@@ -88,8 +93,10 @@ class NegativeSampling:
     """Tell the center from `shared` noise words that a block has in common, k for each pair."""
 
     def __init__(self, counts, k, shared=10, exponent=0.75, seed=0):
-        if k < 1:
+        if not k >= 1:
             raise ValueError(f"k={k} noise words: without any, the best vectors are infinitely long; take 1 or more")
+        if shared < 1:
+            raise ValueError(f"shared={shared}: a block needs a noise word to share, or more")
         self.rows, self.k, self.shared = len(counts), k, shared
         self.sampler = NoiseSampler(noise_distribution(counts, exponent), seed)
 
@@ -182,6 +189,7 @@ def train(
     D=100,
     window=5,
     k=5,
+    shared=None,
     epochs=5,
     lr=None,
     sample=1e-3,
@@ -191,18 +199,17 @@ def train(
 ):
     """Train word2vec on documents (arrays of ids): all that this chapter built, at speed."""
     if (architecture, objective) not in PLANS:
-        known = "; ".join(" with ".join(plan) for plan in PLANS)
-        raise ValueError(f"no plan for {architecture!r} with {objective!r}; there are: {known}")
+        raise ValueError(f"no plan for {architecture!r}, {objective!r}; there are {[*PLANS]}")
     if min(D, window, epochs, batch) < 1:
         raise ValueError(f"{D=}, {window=}, {epochs=}, {batch=}: each must be at least 1")
     (L, usual), device = PLANS[architecture, objective], lrm.device()
-    lr = usual if lr is None else lr
+    lr, shared = lr if lr is not None else usual, shared if shared is not None else 32 - L
     if not 0 < lr <= 1:
         raise ValueError(f"lr={lr}: the learning rate must be above 0 and at most 1")
     tokens, document = flatten(documents, len(vocab))
     keep, random = keep_probability(vocab.counts, sample), np.random.default_rng(seed)
     goal = (
-        NegativeSampling(vocab.counts, k, 32 - L, exponent, seed)  # 32 rows of U a block
+        NegativeSampling(vocab.counts, k, shared, exponent, seed)
         if objective == "negative sampling"
         else HierarchicalSoftmax(vocab.counts)
     )
@@ -215,8 +222,8 @@ def train(
         batches = list(zip(*parts, strict=True))  # in the order of the documents
         for i, (ids, left, right) in enumerate(batches):
             rate = lr * (1 - (epoch + i / len(batches)) / epochs)
-            near = band(left, right, window)
-            loss = step(V, U, ids, near, architecture, goal, rate, watch=i % 20 == 0)
+            near, watch = band(left, right, window), i % 20 == 0
+            loss = step(V, U, ids, near, architecture, goal, rate, watch)
             losses += [loss] if loss is not None else []
     return Word2Vec(vocab, V, U, losses)
 
