@@ -79,9 +79,10 @@ class Vocab:
         except KeyError:
             if "<unk>" in self.ids:
                 return self.ids["<unk>"]
-            raise ValueError(self._unknown(word)) from None
+            raise ValueError(self.unknown_message(word)) from None
 
-    def _unknown(self, word: str) -> str:
+    def unknown_message(self, word: str) -> str:
+        """What to say of a word that is not in the vocabulary: the nearest spellings."""
         close = difflib.get_close_matches(word, self.words, n=3, cutoff=0.6)
         hint = f"the nearest spellings are {', '.join(close)}" if close else "no word is spelled like it"
         return f"{word!r} is not in the vocabulary ({len(self):,} words); {hint}"

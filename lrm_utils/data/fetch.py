@@ -65,6 +65,12 @@ def _ewt(part: str, sha256: str, size: int) -> Published:
     return Published(f"ud-{part}", file, _at(EWT, file), f"sha256:{sha256}", "CC BY-SA 4.0", home, size, bundle)
 
 
+def _glove(name: str, sha1: str) -> Published:
+    """One table of GloVe alone, as d2l packs it: a zip with NAME/vec.txt inside."""
+    file, home = f"{name}.zip", "https://nlp.stanford.edu/projects/glove/"
+    return Published(name.lower().replace(".", "-"), file, _at(D2L, file), f"sha1:{sha1}", "PDDL 1.0", home)
+
+
 REGISTRY = {
     item.name: item
     for item in (
@@ -140,6 +146,17 @@ REGISTRY = {
             license="PDDL 1.0",
             homepage="https://nlp.stanford.edu/projects/glove/",
             size=862_182_613,
+        ),
+        _glove("glove.6B.50d", "0b8703943ccdb6eb788e6f091b8946e82231bc4d"),
+        _glove("glove.6B.100d", "cd43bfb07e44e6f27cbcc7bc9ae3d80284fdaf5a"),
+        _glove("glove.42B.300d", "b5116e234e9eb9076672cfeabf5469f3eec904fa"),
+        Published(
+            name="wiki-en",
+            file="wiki.en.zip",
+            urls=_at(D2L, "wiki.en.zip"),
+            hash="sha1:c1816da3821ae9f43899be655002f6c723e91b88",
+            license="CC BY-SA 3.0",
+            homepage="https://fasttext.cc/docs/en/pretrained-vectors.html",
         ),
         Published(
             name="tinyshakespeare",

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from lrm_utils.data.fetch import decode, fetch, open_member, read, read_member, tar_members
+from lrm_utils.data.fetch import REGISTRY, decode, fetch, folder, open_member, read, read_member, tar_members
 from lrm_utils.data.installed import DataUnavailable, Parts, Review, Splits, clean_review
 from lrm_utils.text import Vocab, WordVectors
 
@@ -191,24 +191,61 @@ def fra_eng() -> tuple[Translation, ...]:
 def glove_6b(dimensions: int = 100) -> WordVectors:
     """GloVe 6B: 400,000 words, the most frequent first, with vectors of 50, 100, 200 or 300 dimensions.
 
-    The counts of the words are not published; they are zero here.
+    All four are in one archive, which is used when it is in the data folder; otherwise 50 and 100 dimensions are
+    downloaded alone, a fraction of it. The counts of the words are not published; they are zero here.
     """
     if dimensions not in (50, 100, 200, 300):
         raise ValueError(f"GloVe 6B has 50, 100, 200 or 300 dimensions, not {dimensions}")
-    path, member = fetch("glove-6b"), f"glove.6B.{dimensions}d.txt"
+    table = f"glove.6B.{dimensions}d"
+    if dimensions > 100 or (folder() / REGISTRY["glove-6b"].file).is_file():
+        return _vectors("glove-6b", f"{table}.txt", dimensions)
+    return _vectors(table.lower().replace(".", "-"), f"{table}/vec.txt", dimensions)
+
+
+def glove_42b(limit: int | None = None) -> WordVectors:
+    """GloVe 42B, from pages of the web: 1.9 million words, 300 dimensions, 2.3 GB in memory, or the first `limit`."""
+    return _vectors("glove-42b-300d", "glove.42B.300d/vec.txt", 300, limit)
+
+
+def fasttext_wiki(limit: int | None = None) -> WordVectors:
+    """fastText's vectors of the English Wikipedia: 2.5 million words, 300 dimensions, 3 GB, or the first `limit`."""
+    return _vectors("wiki-en", "wiki.en/vec.txt", 300, limit, header=True)
+
+
+def _vectors(name: str, member: str, dimensions: int, limit: int | None = None, header: bool = False) -> WordVectors:
+    """The vectors in a text file inside a zip: a word and its numbers a line, below a header where there is one."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit}: ask for one word or more, or None for all")
+    path, promised = fetch(name), None
+    with open_member(path, member) as file:
+        first = file.readline()
+        if header:
+            promised, first = first.split(), file.readline()
+            if len(promised) != 2 or not promised[0].isdigit() or promised[1] != str(dimensions).encode():
+                raise DataUnavailable(f"{path} is damaged ({member} does not begin with a header): delete it")
     types = {"word": pa.string()} | {str(d): pa.float32() for d in range(dimensions)}
+    if first.endswith(b" \n"):  # fastText leaves a space at the end of every line: one more column, of nothing
+        types |= {"end": pa.null()}
     words, blocks = [], []
     with open_member(path, member) as file:
         batches = csv.open_csv(
             file,
-            csv.ReadOptions(column_names=list(types), block_size=1 << 24, use_threads=False),
+            csv.ReadOptions(
+                column_names=list(types), block_size=1 << 24, use_threads=False, skip_rows=1 if header else 0
+            ),
             csv.ParseOptions(delimiter=" ", quote_char=False, newlines_in_values=False),
-            csv.ConvertOptions(column_types=types, null_values=[]),
+            csv.ConvertOptions(column_types=types, null_values=[""] if "end" in types else []),
         )
         for batch in batches:
             words += batch["word"].to_pylist()
-            blocks.append(np.column_stack([column.to_numpy() for column in batch.columns[1:]]))
-    return WordVectors(Vocab(tuple(words), np.zeros(len(words), dtype=np.int64)), np.concatenate(blocks))
+            blocks.append(np.column_stack([batch[str(d)].to_numpy() for d in range(dimensions)]))
+            if limit is not None and len(words) >= limit:
+                break
+    if promised and limit is None and len(words) != int(promised[0]):
+        found = f"{len(words):,} words, {int(promised[0]):,} were promised"
+        raise DataUnavailable(f"{path} is damaged ({member} holds {found}): delete it and try again")
+    words, matrix = words[:limit], np.concatenate(blocks)[:limit]
+    return WordVectors(Vocab(tuple(words), np.zeros(len(words), dtype=np.int64)), matrix)
 
 
 def tinyshakespeare() -> str:

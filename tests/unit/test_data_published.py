@@ -6,9 +6,11 @@
 import io
 import json
 import os
+import re
 import tarfile
 import zipfile
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +219,68 @@ def test_glove_6b_with_a_row_too_short_is_one_clear_error(folder):
         data.glove_6b(64)
 
 
+def lines_of(words, matrix, end="\n"):
+    return "".join(f"{word} {' '.join(map(str, row))}{end}" for word, row in zip(words, matrix, strict=True))
+
+
+def test_glove_6b_takes_the_single_table_when_the_large_archive_is_not_there(folder):
+    small, large = np.random.default_rng(0).normal(size=(2, 1, 100)).astype(np.float32)
+    write_zip(folder / "glove.6B.100d.zip", {"glove.6B.100d/vec.txt": lines_of(["the"], small)})
+    np.testing.assert_array_equal(data.glove_6b(100).matrix, small)
+    write_zip(folder / "glove.6B.zip", {"glove.6B.100d.txt": lines_of(["the"], large)})
+    np.testing.assert_array_equal(data.glove_6b(100).matrix, large)
+
+
+def test_glove_42b_reads_all_words_or_the_first(folder):
+    matrix = np.random.default_rng(0).normal(size=(len(ODD_TOKENS), 300)).astype(np.float32)
+    write_zip(folder / "glove.42B.300d.zip", {"glove.42B.300d/vec.txt": lines_of(ODD_TOKENS, matrix)})
+    vectors = data.glove_42b()
+    assert vectors.vocab.words == tuple(ODD_TOKENS)
+    np.testing.assert_array_equal(vectors.matrix, matrix)
+    assert data.glove_42b(limit=3).vocab.words == tuple(ODD_TOKENS[:3])
+    assert data.glove_42b(limit=3).matrix.shape == (3, 300)
+    with pytest.raises(ValueError, match="limit=0: ask for one word or more"):
+        data.glove_42b(limit=0)
+
+
+@pytest.mark.parametrize("end", ["\n", " \n"], ids=["plain", "with fastText's space"])
+def test_fasttext_wiki_reads_below_its_header(folder, end):
+    matrix = np.random.default_rng(0).normal(size=(len(ODD_TOKENS), 300)).astype(np.float32)
+    content = f"{len(ODD_TOKENS)} 300\n" + lines_of(ODD_TOKENS, matrix, end)
+    write_zip(folder / "wiki.en.zip", {"wiki.en/vec.txt": content})
+    vectors = data.fasttext_wiki()
+    assert vectors.vocab.words == tuple(ODD_TOKENS)
+    assert vectors.matrix.dtype == np.float32 and vectors.matrix.flags.c_contiguous
+    np.testing.assert_array_equal(vectors.matrix, matrix)
+    assert len(data.fasttext_wiki(limit=2).vocab) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("the" + " 0.5" * 300 + "\n", "does not begin with a header"),
+        ("1 50\nthe" + " 0.5" * 300 + "\n", "does not begin with a header"),
+        ("2 300\nthe" + " 0.5" * 300 + "\n", "holds 1 words, 2 were promised"),
+        ("1 300\nthe" + " 0.5" * 299 + "\n", "is damaged"),
+    ],
+)
+def test_fasttext_wiki_in_another_form_is_one_clear_error(folder, content, message):
+    write_zip(folder / "wiki.en.zip", {"wiki.en/vec.txt": content})
+    with pytest.raises(data.DataUnavailable, match=f"wiki.en.zip is damaged.*|{message}") as error:
+        data.fasttext_wiki()
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["glove-6b-50d", "glove-6b-100d", "glove-42b-300d", "wiki-en"])
+def test_tables_of_vectors_have_the_hashes_that_d2l_states(name):
+    """The SHA-1 sums are those of DATA_HUB in d2l 1.0.3, which is read without importing it."""
+    item = fetch.REGISTRY[name]
+    source = Path(find_spec("d2l").submodule_search_locations[0], "torch.py").read_text()
+    stated = re.search(rf"'{re.escape(item.file)}',\s*'([0-9a-f]{{40}})'", source)[1]
+    assert item.hash == f"sha1:{stated}"
+    assert all(url.startswith("https://d2l-data.s3") and url.endswith(f"/{item.file}") for url in item.urls)
+
+
 def test_tinyshakespeare_is_one_text(folder):
     (folder / "tinyshakespeare.txt").write_bytes(b"First Citizen:\nBefore we proceed any further, hear me speak.\n")
     assert data.tinyshakespeare().startswith("First Citizen:\nBefore")
@@ -334,5 +398,9 @@ def test_registry_covers_every_reader():
         "ud-test",
         "fra-eng",
         "glove-6b",
+        "glove-6b-50d",
+        "glove-6b-100d",
+        "glove-42b-300d",
+        "wiki-en",
         "tinyshakespeare",
     }
