@@ -115,6 +115,37 @@ def test_blocks_are_read_in_the_order_of_the_text(monkeypatch):
     check.close(epoch, np.arange(1000), tolerance=0)
 
 
+def steps_of(monkeypatch, **options):
+    """What the trainer hands to its steps: V, the objective, and the rate of each."""
+    import lrm_utils.models.training_word2vec as module
+
+    seen = []
+
+    def record(V, U, around, near, architecture, objective, rate, watch):
+        seen.append((V.clone(), objective, rate))
+
+    monkeypatch.setattr(module, "step", record)
+    text, vocab = repeated(np.random.default_rng(0))
+    module.train(text, vocab, D=4, sample=None, batch=64, **options)
+    return seen
+
+
+def test_the_rate_falls_along_one_line_to_zero_over_all_epochs(monkeypatch):
+    rates = np.array([rate for _, _, rate in steps_of(monkeypatch, epochs=3, lr=0.3)])
+    check.close(rates, 0.3 * (1 - np.arange(len(rates)) / len(rates)), tolerance=1e-9)
+
+
+def test_the_seed_decides_the_start_and_the_noise_and_the_exponent_reaches_it(monkeypatch):
+    (V, goal, _), *_ = steps_of(monkeypatch, epochs=1, seed=3, exponent=0.5)
+    (W, other, _), *_ = steps_of(monkeypatch, epochs=1, seed=4, exponent=1.0)
+    assert not torch.equal(V, W)
+    assert [g.sampler.generator.initial_seed() for g in (goal, other)] == [3, 4]
+    vocab = repeated(np.random.default_rng(0))[1]
+    for objective, exponent in ((goal, 0.5), (other, 1.0)):
+        weights = vocab.counts**exponent
+        check.close(objective.sampler.cumulated, np.cumsum(weights) / weights.sum(), tolerance=1e-9)
+
+
 def some_blocks(seed=0, window=2, L=6):
     random = np.random.default_rng(seed)
     text = [random.integers(0, 9, 11) for _ in range(4)]
