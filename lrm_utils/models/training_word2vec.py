@@ -232,7 +232,7 @@ def save_word2vec(vectors, path, binary=False):
     """Write vectors as word2vec does: their number and width, then each word and its numbers."""
     matrix, path = np.asarray(vectors.matrix, dtype="<f4"), Path(path)
     for word in vectors.vocab.words:
-        if not word or word.split() != [word]:
+        if not word or set(word) & set(" \t\r\n"):
             raise ValueError(f"{word!r} cannot be stored: spaces separate words in this format")
     partial = path.with_name(path.name + ".partial")  # moved in one go: never half a file
     with partial.open("wb") as file:
@@ -247,7 +247,8 @@ def save_word2vec(vectors, path, binary=False):
 def rows_of(file, D, binary):
     """Each word in the body of a word2vec file, with its numbers."""
     if not binary:
-        for word, *numbers in (line.decode().split() for line in file if line.strip()):
+        for line in filter(bytes.strip, file):  # a plain space separates, no other
+            word, *numbers = line.decode().rstrip(" \r\n").split(" ")
             yield word, np.array(numbers, dtype=np.float32)
         return
     body, place = file.read(), 0
@@ -255,6 +256,8 @@ def rows_of(file, D, binary):
         numbers = body[end + 1 : end + 1 + 4 * D]
         yield body[place:end].decode().lstrip("\n"), np.frombuffer(numbers, "<f4")
         place = end + 1 + 4 * D
+    if rest := body[place:].strip(b"\n"):
+        raise ValueError(f"{len(rest)} bytes are left over")
 
 
 def load_word2vec(path, binary=False):
@@ -265,8 +268,8 @@ def load_word2vec(path, binary=False):
         try:
             size, D = map(int, header)
             for word, numbers in rows_of(file, D, binary):
-                if len(numbers) != D or word in found:
-                    raise ValueError(f"{word!r} comes twice, or has not {D} numbers")
+                if len(numbers) != D or word in found or not np.isfinite(numbers).all():
+                    raise ValueError(f"{word!r} comes twice, or has not {D} finite numbers")
                 found[word] = numbers
             if len(found) != size:
                 raise ValueError(f"{len(found):,} words are there, {size:,} were promised")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lrm_utils.models import similarity_and_analogy as module
@@ -41,9 +41,11 @@ def same(one, other):
 
 @given(st.lists(plain_words | spaced_words, min_size=1, max_size=5, unique=True), st.integers(1, 4), st.data())
 def test_glove_files_keep_every_word_and_every_bit(tmp_path_factory, words, D, data):
+    assume(not words[0].startswith("\ufeff") and (D > 1 or not words[0].strip("+-").isdecimal()))  # a mark, a header
     vectors, path = table(data, words, D), tmp_path_factory.mktemp("files") / "v"
     save_glove(vectors, path)
-    same(load_vectors(path, header=False), vectors)
+    for header in (None, False):
+        same(load_vectors(path, header=header), vectors)
 
 
 @given(st.lists(plain_words, min_size=1, max_size=5, unique=True), st.integers(1, 4), st.booleans(), st.data())
@@ -124,12 +126,12 @@ def test_one_query_or_many_at_once_give_the_same_to_the_last_bit(seed, k, Q):
             np.testing.assert_array_equal(one[0], all_of_them[i])
 
 
-@pytest.mark.parametrize(("tile", "block"), [(GROUP, 1), (2 * GROUP, 3), (4096, 256)])
-def test_tiles_and_blocks_of_any_size_give_the_same(monkeypatch, tile, block):
+@pytest.mark.parametrize(("scores", "block"), [(1, 1), (GROUP, 1), (7 * GROUP, 3), (1 << 20, 256)])
+def test_parts_and_blocks_of_any_size_give_the_same(monkeypatch, scores, block):
     random = np.random.default_rng(0)
     space, queries = space_of(random.normal(size=(1000, 9))), random.normal(size=(20, 9))
     expected = nearest(space, queries, 5)
-    monkeypatch.setattr(module, "TILE", tile)
+    monkeypatch.setattr(module, "SCORES", scores)
     monkeypatch.setattr(module, "BLOCK", block)
     for found, wanted in zip(nearest(space, queries, 5), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)

@@ -1,5 +1,8 @@
 """Files that are broken are refused by line and reason; questions that cannot be answered say why; known answers."""
 
+import gzip
+import warnings
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from lrm_utils.models.similarity_and_analogy import (
     analogies_by_product,
     analogy,
     association,
+    effect,
     glove_to_word2vec,
     head,
     load_vectors,
@@ -44,10 +48,17 @@ def space(glove):
 
 # ------------------------------------------------------------------------------------------------------------- files
 BROKEN = [
-    ("the 1 2\nof 3\n", None, "v, line 2: 1 fields follow the word, 2 were expected"),
-    ("the 1 2\nof 3 4 5\n", None, "v, line 2: 3 fields follow the word, 2 were expected"),
+    ("the 1 2\nof 3\n", None, "v, line 2: 1 fields follow the word; line 1 wants 2"),
+    ("the 1 2\nof 3 4 5\n", None, "v, line 2: 3 fields follow the word; line 1 wants 2"),
+    ("24 7 0.1 0.2\nof 0.3 0.4\n", None, "v, line 2: 2 fields follow the word; line 1 wants 3"),
     ("the 1 2\nof 3 4\nto\n", None, "v, line 3: 0 fields"),
-    ("the 1 2\n\nof 3 4\n", None, "v, line 2: 0 fields"),
+    ("the 1 2\n\nof 3 4\n", None, "v, line 2: a word is missing: the line is blank, or has two spaces in a row"),
+    ("the 1 2\nof 3 4\n\n", None, "v, line 3: .*the line is blank"),
+    ("the 1 2\nof  3 4\n", None, "v, line 2: .*two spaces in a row"),
+    ("the 1 2\nof 3  4\n", None, "v, line 2: .*two spaces in a row"),
+    ("the  1 2\nof  3 4\n", None, "v, line 1: .*two spaces in a row"),
+    ("the\t1\t2\nof\t3\t4\n", None, "v, line 1: no numbers end 'the.t1.t2': fields need one space between them"),
+    ("the 0,1 0,2\n", None, "v, line 1: no numbers end 'the 0,1 0,2': .* decimals a point"),
     ("the 1 2\nof 3 four\n", None, "v, line 2: 'four' is no number"),
     ("the 1 2\nof 3 1_0\n", None, "v, line 2: '1_0' is no number"),
     ("the 1 2\nof nan 4\n", None, "v, line 2: 'of' has the number nan, which is not finite"),
@@ -59,19 +70,21 @@ BROKEN = [
     ("the 1 2", None, "v, line 1: the line has no end"),
     ("", None, "v, line 1: the file is empty"),
     ("\n", None, "v, line 1: the file is empty, or its first line is"),
-    ("the\n", None, "v, line 1: no numbers follow the first word"),
-    ("the two\n", None, "v, line 1: no numbers follow the first word"),
-    (" 1 2\n", False, "v, line 1: there is no word before the numbers"),
+    ("the\n", None, "v, line 1: no numbers end 'the'"),
+    ("the two\n", None, "v, line 1: no numbers end 'the two'"),
+    (" 1 2\n", False, "v, line 1: a word is missing"),
     ("the 1 2\n", True, "v, line 1: a header was expected, words and width, and here is 'the 1 2'"),
     ("2\nthe 1 2\n", True, "v, line 1: a header was expected"),
-    ("2 -2\nthe 1 2\n", True, "v, line 1: a header was expected"),
+    ("2 -2\nthe 1 2\n", True, "v, line 1: the header promises 2 words of width -2: that cannot be"),
+    ("-2 2\nthe 1 2\n", None, "v, line 1: the header promises -2 words of width 2: that cannot be"),
+    ("9 99999999999\nthe 1 2\n", None, "v, line 1: the header promises 9 words of width 99999999999: that cannot be"),
     ("0 2\n", None, "v, line 1: the header promises 0 words of width 2"),
     ("2 0\n", None, "v, line 1: the header promises 2 words of width 0"),
     ("3 2\nthe 1 2\nof 3 4\n", None, "v, line 4: the file ends, with 2 of 3 words"),
     ("1 2\nthe 1 2\nof 3 4\n", None, "v, line 3: 'of' is one word more than the 1 that were promised"),
-    ("2 3\nthe 1 2\nof 3 4\n", None, "v, line 2: 2 fields follow the word, 3 were expected"),
-    ("2 1\nthe 1 2\nof 3 4\n", None, "v, line 2: 2 fields follow the word, 1 were expected"),
-    ("2 2\nthe 1 2\nof 3 4\n", False, "v, line 2: 2 fields .* is line 1 a header"),
+    ("2 3\nthe 1 2\nof 3 4\n", None, "v, line 2: 2 fields follow the word; line 1 wants 3"),
+    ("2 1\nthe 1 2\nof 3 4\n", None, "v, line 2: 2 fields follow the word; line 1 wants 1"),
+    ("2 2\nthe 1 2\nof 3 4\n", False, "v, line 2: 2 fields follow the word; line 1 wants 1"),
 ]
 
 
@@ -80,6 +93,39 @@ def test_a_broken_file_is_refused_with_its_line_and_the_reason(tmp_path, content
     (tmp_path / "v").write_text(content)
     with pytest.raises(ValueError, match=message):
         load_vectors(tmp_path / "v", header=header)
+
+
+@pytest.mark.parametrize("content", ["the 1 2\nof 3 4\n", "2 2\nthe 1 2\nof 3 4\n"])
+def test_a_byte_order_mark_and_gzip_do_not_matter(tmp_path, content):
+    for raw in (content.encode("utf-8-sig"), gzip.compress(content.encode())):
+        (tmp_path / "v").write_bytes(raw)
+        back = load_vectors(tmp_path / "v")
+        assert back.vocab.words == ("the", "of") and back.matrix.tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "v").write_bytes(raw[:-9])
+    with pytest.raises(ValueError, match="v, line [1-4]: Compressed file ended"):
+        load_vectors(tmp_path / "v")
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_a_limit_reads_the_first_words_and_no_more(tmp_path, binary):
+    save_word2vec(TWO, tmp_path / "v", binary)
+    with (tmp_path / "v").open("ab") as file:
+        file.write(b"broken")
+    one = load_vectors(tmp_path / "v", binary=binary, limit=1)
+    assert one.vocab.words == ("one",) and one.matrix.tolist() == [[0, 1, 2]]
+    assert load_vectors(tmp_path / "v", binary=binary, limit=2).vocab.words == ("one", "two")
+    with pytest.raises(ValueError, match="v, (line 4|word 3): "):
+        load_vectors(tmp_path / "v", binary=binary, limit=3)
+    with pytest.raises(ValueError, match="limit=0: at least one word must be read"):
+        load_vectors(tmp_path / "v", binary=binary, limit=0)
+
+
+def test_a_limit_beyond_the_file_still_wants_what_the_header_promises(tmp_path):
+    (tmp_path / "v").write_text("3 2\nthe 1 2\nof 3 4\n")
+    assert len(load_vectors(tmp_path / "v", limit=2).vocab) == 2
+    for limit in (3, 9):
+        with pytest.raises(ValueError, match="v, line 4: the file ends, with 2 of 3 words"):
+            load_vectors(tmp_path / "v", limit=limit)
 
 
 def test_a_word_that_is_not_utf8_is_refused_with_its_line(tmp_path):
@@ -112,14 +158,27 @@ def test_a_binary_file_with_a_nan_or_a_second_copy_names_the_word(tmp_path):
             load_vectors(tmp_path / "v", binary=True)
 
 
+def test_a_binary_file_with_bytes_left_over_or_that_is_text_is_refused(tmp_path):
+    row = np.array([1, 2], "<f4").tobytes()
+    for content, message in (
+        (b"1 2\nthe " + row + b"\nxx", "v, word 2: 'xx' has 0 of 8 bytes: the file was cut off, or is not a binary"),
+        (b"1 2\nthe " + row + b"\nof " + row, "v, word 2: 'of' is one word more than the 1 that were promised"),
+        (b"1 2\n " + row, "v, word 1: there is no word before the numbers"),
+        (b"2 2\nthe 1 2\nof 3 4\n", "v, word 2: .*or is not a binary one"),
+        (b"the 1 2\nof 3 4\n", "v, line 1: a header was expected"),
+    ):
+        (tmp_path / "v").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            load_vectors(tmp_path / "v", binary=True)
+
+
 def test_a_binary_file_read_as_text_is_refused(tmp_path):
     save_word2vec(TWO, tmp_path / "v", binary=True)
     with pytest.raises(ValueError, match="v, line 2: "):
         load_vectors(tmp_path / "v")
 
 
-ODD = (". . .", "at name@domain.com", "no\u00a0break", "\u2028", "a\tb", "1.5", "-", "nan", "x ", "1/2 cup", "ﬁ")
-ODD += ("\r|", " a")
+ODD = (". . .", "at name@domain.com", "no\u00a0break", "\u2028", "a\tb", "1.5", "-", "nan", "1/2 cup", "ﬁ", "\r|")
 
 
 def test_words_with_spaces_no_break_spaces_and_numbers_come_back(tmp_path):
@@ -140,15 +199,21 @@ def test_windows_line_ends_and_the_space_that_fasttext_leaves_do_not_matter(tmp_
 def test_a_header_is_told_from_a_word_that_is_a_number(tmp_path):
     (tmp_path / "v").write_text("12 5\n13 6\n")
     assert load_vectors(tmp_path / "v", header=False).vocab.words == ("12", "13")
-    with pytest.raises(ValueError, match="line 2: 1 fields follow the word, 5 were expected"):
+    with pytest.raises(ValueError, match="line 2: 1 fields follow the word; line 1 wants 5"):
         load_vectors(tmp_path / "v")
 
 
-@pytest.mark.parametrize("word", ["", "a\nb", "a 1", "a 1 b"])
-def test_words_that_would_not_be_read_back_are_not_written(tmp_path, word):
+FINE = np.ones((2, 2))
+UNREADABLE = [(("fine", word), FINE) for word in ("", "a\nb", "a 1", "a 1 b", " a", "a ", "a  b", "\ud800", "fine")]
+UNREADABLE += [(("\ufeffa", "b"), FINE), (("a", "b"), FINE * np.nan), (("a", "b"), FINE * 1e300)]
+UNREADABLE += [(("5", "b"), np.array([[3], [4]])), ((), np.ones((0, 2))), (("a", "b"), np.ones((2, 0)))]
+
+
+@pytest.mark.parametrize(("words", "matrix"), UNREADABLE, ids=range(len(UNREADABLE)))
+def test_what_would_not_be_read_back_is_not_written(tmp_path, words, matrix):
     (tmp_path / "v").write_text("old")
-    bad = WordVectors(Vocab(("fine", word), np.zeros(2)), np.ones((2, 2)))
-    with pytest.raises(ValueError, match="cannot be stored"):
+    bad = WordVectors(Vocab(words, np.zeros(len(words))), matrix)
+    with pytest.raises(ValueError, match="cannot be stored, it would not be read back: "):
         save_glove(bad, tmp_path / "v")
     assert (tmp_path / "v").read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["v"]
 
@@ -161,6 +226,16 @@ def test_converting_a_glove_file_adds_the_header_and_nothing_else(tmp_path, glov
     np.testing.assert_array_equal(load_word2vec(tmp_path / "w").matrix, some.matrix)
     glove_to_word2vec(tmp_path / "g", tmp_path / "b", binary=True)
     np.testing.assert_array_equal(load_vectors(tmp_path / "b", binary=True).matrix, some.matrix)
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_words_with_spaces_get_an_underscore_on_the_way_to_word2vec(tmp_path, binary):
+    save_glove(WordVectors(Vocab((". . .", "b"), np.zeros(2)), FINE), tmp_path / "g")
+    glove_to_word2vec(tmp_path / "g", tmp_path / "w", binary)
+    assert load_word2vec(tmp_path / "w", binary).vocab.words == ("._._.", "b")
+    save_glove(WordVectors(Vocab(("a b", "a_b"), np.zeros(2)), FINE), tmp_path / "g")
+    with pytest.raises(ValueError, match="two words would become the same"):
+        glove_to_word2vec(tmp_path / "g", tmp_path / "w2", binary)
 
 
 # ------------------------------------------------------------------------------------------------------------ lookup
@@ -286,16 +361,63 @@ def test_zero_vectors_are_never_neighbors_and_have_none():
         neighbors(toy, "zero", 1)
     with pytest.raises(ValueError, match="query 1 is zero or not finite"):
         nearest(toy, [[1, 0], [0, 0]], 1)
-    with pytest.raises(ValueError, match="query 0 is zero or not finite"):
-        nearest(toy, [[np.nan, 0]], 1)
+    for bad in (np.nan, np.inf, -np.inf):
+        with warnings.catch_warnings(), pytest.raises(ValueError, match="query 0 is zero or not finite"):
+            warnings.simplefilter("error")
+            nearest(toy, [[bad, 0]], 1)
 
 
-@pytest.mark.parametrize("k", [0, -1, 4, 100])
+@pytest.mark.parametrize("k", [0, -1, 4, 100, 2.0])
 def test_a_k_that_cannot_be_served_is_refused(k):
     toy = WordSpace(vectors(a=[1, 0], zero=[0, 0], b=[-1, 0.1], c=[-1, -0.1], d=[0, 1]))
     assert len(neighbors(toy, "a", 3)) == 3
     with pytest.raises(ValueError, match=f"k={k} words were asked for; 1 to 3 can be found here"):
         neighbors(toy, "a", k)
+    for by_product in (False, True):
+        assert len(analogy(toy, "a", "b", "c", 1, by_product=by_product)) == 1
+        if k < 1 or k > 4 or k == 2.0:
+            with pytest.raises(ValueError, match=f"k={k} words were asked for; 1 to 1 can be found here"):
+                analogy(toy, "a", "b", "c", k, by_product=by_product)
+            with pytest.raises(ValueError, match=f"k={k} words were asked for; 1 to 4 can be found here"):
+                analogy(toy, "a", "b", "c", k, exclude=False, by_product=by_product)
+
+
+def test_no_questions_have_no_answers_and_short_ones_are_refused():
+    toy = WordSpace(vectors(a=[1, 0], b=[-1, 0.1], c=[-1, -0.1], d=[0, 1]))
+    for solve in (analogies, analogies_by_product):
+        assert [found.shape for found in solve(toy, [])] == [(0, 1)] * 2
+        with pytest.raises(ValueError, match="a question has three words, a, b and c, and one has 2"):
+            solve(toy, [("a", "b", "c"), ("a", "b")])
+        with pytest.raises(TypeError, match="a list of words was expected, not the text 'a b c'"):
+            solve(toy, ["a b c"])
+
+
+def test_vectors_that_are_not_a_space_are_refused_by_name():
+    toy = vectors(a=[1, 0], b=[-1, 0.1], c=[-1, -0.1], d=[0, 1])
+    for ask in (
+        lambda: neighbors(toy, "a", 1),
+        lambda: nearest(toy, [[1, 0]], 1),
+        lambda: analogy(toy, "a", "b", "c"),
+        lambda: analogy(toy, "a", "b", "c", by_product=True),
+        lambda: similarity(toy, "a", "b"),
+    ):
+        with pytest.raises(TypeError, match="not WordVectors, but a WordSpace is asked"):
+            ask()
+
+
+def test_generators_and_sets_of_words_are_read_once_and_texts_are_refused():
+    toy = WordSpace(vectors(a=[1, 0], b=[1, 0.1], c=[0, 1]))
+    assert neighbors(toy, (w for w in "ab"), 1) == neighbors(toy, ["a", "b"], 1) != []
+    assert odd_one_out(toy, {"a", "b", "c"}) == odd_one_out(toy, (w for w in "abc")) == "c"
+    with pytest.raises(TypeError, match="a list of words was expected, not the text 'a b c'"):
+        odd_one_out(toy, "a b c")
+
+
+@pytest.mark.parametrize("bad", [-1, 2, 99])
+def test_a_barred_id_that_no_word_has_is_refused(bad):
+    toy = WordSpace(vectors(a=[1, 0], b=[-1, 0.1]))
+    with pytest.raises(ValueError, match="a barred id is none of the table's, which go from 0 to 1"):
+        nearest(toy, np.ones((1, 2)), 1, [[bad]])
 
 
 def test_queries_of_another_width_and_lists_of_another_length_are_refused():
@@ -372,6 +494,25 @@ def test_weat_wants_equal_halves():
     for X, Y in ((["x"], ["y"]), (["x", "a"], ["y"]), ([], [])):
         with pytest.raises(ValueError, match="the test compares two equal halves"):
             weat(toy, X, Y, ["a"], ["b"])
+
+
+def test_weat_refuses_lists_that_leave_nothing_to_measure():
+    toy = WordSpace(vectors(x=[1, 0], X=[2, 1], y=[0, 1], Y=[1, 3], a=[1, 0], b=[0, 1]))
+    with pytest.raises(ValueError, match="a list of attributes is empty"):
+        weat(toy, ["x", "X"], ["y", "Y"], [], ["b"])
+    with pytest.raises(ValueError, match="a list of attributes is empty"):
+        association(toy, ["x"], ["a"], [])
+    with pytest.raises(ValueError, match="both lists of attributes are the same"):
+        weat(toy, ["x", "X"], ["y", "Y"], ["a", "b"], ["b", "a"])
+    for X, Y in ((["x", "X"], ["x", "Y"]), (["x", "x"], ["y", "Y"])):
+        with pytest.raises(ValueError, match="a target comes twice"):
+            weat(toy, X, Y, ["a"], ["b"])
+
+
+def test_the_effect_cannot_exceed_its_bound():
+    """Constant halves are the extreme case: twice the root of (2n - 1) / 2n."""
+    gap, d = effect(np.array([[1.0] * 8 + [-1.0] * 8, [3.0, *[1.0] * 7, *[-1.0] * 8]]))
+    assert gap == pytest.approx([2, 2.25]) and d[0] == pytest.approx(2 * (15 / 16) ** 0.5) and d[1] < d[0]
 
 
 def test_head_keeps_the_first_words(glove):

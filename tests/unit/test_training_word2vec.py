@@ -92,7 +92,10 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path, binary, kept):
     [
         ("a 1 2\nb 3 4\n", "v is no whole text word2vec file"),
         ("2 2\na 1 2\na 3 4\n", "'a' comes twice"),
-        ("2 2\na 1 2\nb 3\n", "'b' comes twice, or has not 2 numbers"),
+        ("2 2\na 1 2\nb 3\n", "'b' comes twice, or has not 2 finite numbers"),
+        ("2 2\na 1 2\nb 3 nan\n", "'b' comes twice, or has not 2 finite numbers"),
+        ("2 2\na 1 2\nb inf 4\n", "'b' comes twice, or has not 2 finite numbers"),
+        ("1 2\na  1 2\n", "v is no whole text word2vec file"),
         ("3 2\na 1 2\nb 3 4\n", "2 words are there, 3 were promised"),
         ("1 2\na 1 two\n", "v is no whole text"),
     ],
@@ -101,6 +104,22 @@ def test_a_file_in_another_format_is_refused(tmp_path, content, message):
     (tmp_path / "v").write_text(content)
     with pytest.raises(ValueError, match=message):
         load_word2vec(tmp_path / "v")
+
+
+def test_a_binary_file_with_bytes_left_over_is_refused(tmp_path):
+    save_word2vec(VECTORS, tmp_path / "v", binary=True)
+    (tmp_path / "v").write_bytes((tmp_path / "v").read_bytes() + b"xx")
+    with pytest.raises(ValueError, match="v is no whole binary word2vec file: 2 bytes are left over"):
+        load_word2vec(tmp_path / "v", binary=True)
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_only_the_plain_space_separates(tmp_path, binary):
+    words = ("no\u00a0break", "line\u2028separator", "\x85")
+    vectors = WordVectors(Vocab(words, np.ones(3)), np.arange(6, dtype=np.float32).reshape(3, 2))
+    save_word2vec(vectors, tmp_path / "v", binary)
+    back = load_word2vec(tmp_path / "v", binary)
+    assert back.vocab.words == words and np.array_equal(back.matrix, vectors.matrix)
 
 
 def test_a_binary_file_read_as_text_is_refused(tmp_path):
