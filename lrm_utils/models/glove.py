@@ -21,6 +21,7 @@ def weight(x, x_max=100.0, alpha=0.75):
         raise ValueError(
             f"{x_max=}, {alpha=}: x_max must be above 0 and alpha at least 0; usual are 10 to 100 and 0.75"
         )
+    x = x if hasattr(x, "clip") else np.asarray(x, dtype=np.float64)
     return (x / x_max).clip(max=1) ** alpha
 
 
@@ -50,7 +51,7 @@ def entries(X):
 
 
 def glove_cost(V, U, b, b_tilde, cells, x_max=100.0, alpha=0.75):
-    """The mean of f(x) diff² / 2 over all cells (centers, contexts, counts)."""
+    """The mean of f(x) diff² / 2 over all cells (centers, contexts, counts); diff is r_ij."""
     i, j, x = cells
     log_x, f = x.log().to(V.dtype), weight(x, x_max, alpha).to(V.dtype)
     total = 0.0
@@ -80,12 +81,12 @@ def step(table, ids, log_x, f):
     Returns the sum of f(x) diff² / 2 over the batch, before the step.
     """
     rows = F.embedding(ids, table)  # one gather: (2, B, 2 (D + 2))
-    values, memory = rows.chunk(2, -1)
+    values, memory = rows.chunk(2, -1)  # two halves of `rows`, no copies
     diff = (values[0] * values[1]).sum(1) - log_x  # v . u + b + b~ - log x, at once
     fdiff = f * diff
     gradient = values.flip(0).mul_(fdiff[:, None])  # v gets f diff u, u gets f diff v
-    torch.mul(memory.rsqrt_().neg_(), gradient, out=values)  # now the rows hold
-    torch.mul(gradient, gradient, out=memory)  # what is to be added
+    torch.mul(memory.rsqrt_().neg_(), gradient, out=values)  # -gradient / root
+    torch.mul(gradient, gradient, out=memory)  # gradient squared
     table.index_add_(0, ids.flatten(), rows.flatten(0, 1))  # one scatter
     return fdiff @ diff / 2
 
@@ -107,17 +108,23 @@ class GloVe:
         return WordVectors(self.vocab, (self.V + self.U).numpy())
 
 
+def refuse(words, rows, lr, **sizes):
+    """Raise an error if the table does not fit the vocabulary or a setting has no sense."""
+    if words != rows:
+        raise ValueError(f"counts of {words:,} words do not fit {rows:,} words in vocab")
+    if any(n != int(n) or n < 1 for n in sizes.values()) or not 1e-15 < lr < np.inf:
+        given = ", ".join(f"{name}={n}" for name, n in sizes.items())
+        raise ValueError(f"{given} must be whole numbers, at least 1, and {lr=} above 0 (1e-15 is too little)")
+
+
 @lrm.threads(1)  # too little work in a step to share
 def train_glove(X, vocab, *, D=50, x_max=100.0, alpha=0.75, epochs=15, lr=0.05, batch=4096, seed=0):
     """Fit GloVe to a table of counts X (V, V), a batch of its cells at a time.
 
-    No batch has more cells than a third of the number of words: few rows come up twice in it.
+    No batch has more cells than a third of the words: no row comes up in it too often.
     """
     (i, j, x), rows = entries(X), len(vocab)
-    if X.shape[0] != rows:
-        raise ValueError(f"counts of {X.shape[0]:,} words do not fit {rows:,} words in vocab")
-    if min(D, epochs, batch) < 1 or not 0 < lr < np.inf:
-        raise ValueError(f"{D=}, {epochs=}, {batch=} must be at least 1 and {lr=} above 0")
+    refuse(np.shape(X)[0], rows, lr, D=D, epochs=epochs, batch=batch)
     device, generator = lrm.device(), torch.Generator().manual_seed(seed)
     table = start(rows, D, lr, generator).to(device)
     order = torch.randperm(len(x), generator=generator)  # shuffled once, as the program does
@@ -129,7 +136,9 @@ def train_glove(X, vocab, *, D=50, x_max=100.0, alpha=0.75, epochs=15, lr=0.05, 
         costs.append(float(sum(step(table, part, *aim) for part, aim in parts)) / len(x))
         if not np.isfinite(costs[-1]):
             raise FloatingPointError(
-                f"the cost became {costs[-1]} in epoch {epoch + 1}: the steps are too long; lower {lr=} or {batch=}"
+                f"the cost became {costs[-1]} in epoch {epoch + 1}: the "
+                f"steps are too long; lower {lr=} or {batch=}, "
+                "or divide all counts by a number"
             )
     V, U = table[:, : D + 2].cpu().split(rows)
     parts = V[:, :D], U[:, :D], V[:, D], U[:, D + 1]

@@ -39,12 +39,17 @@ def planted(size=40, D=3, seed=0):
         (COUNTS, {"x_max": -5}, "x_max=-5"),
         (COUNTS, {"x_max": float("nan")}, "x_max=nan"),
         (COUNTS, {"alpha": -0.75}, "alpha=-0.75.*alpha at least 0"),
+        (COUNTS.tolist() + [[0, 0, 0]], {}, r"shape \(4, 3\).*square"),
+        (np.ones((4, 4)).tolist(), {}, "counts of 4 words do not fit 3 words in vocab"),
         (COUNTS, {"D": 0}, "D=0.*at least 1"),
+        (COUNTS, {"D": 2.5}, "D=2.5.*must be whole numbers"),
+        (COUNTS, {"epochs": 1.5}, "epochs=1.5.*must be whole numbers"),
         (COUNTS, {"epochs": 0}, "epochs=0.*at least 1"),
         (COUNTS, {"batch": 0}, "batch=0.*at least 1"),
         (COUNTS, {"lr": 0}, "lr=0 above 0"),
         (COUNTS, {"lr": -0.1}, "lr=-0.1 above 0"),
         (COUNTS, {"lr": float("nan")}, "lr=nan above 0"),
+        (COUNTS, {"lr": 1e-30}, "lr=1e-30 above 0.*1e-15 is too little"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_with_the_reason(counts, options, message):
@@ -54,8 +59,17 @@ def test_what_cannot_be_fitted_is_refused_with_the_reason(counts, options, messa
 
 def test_a_rate_that_is_too_high_is_told_with_what_to_do():
     X, _, vocab = planted()
-    with pytest.raises(FloatingPointError, match=r"the cost became .* in epoch 1: .*; lower lr=50 or batch=4096"):
+    with pytest.raises(FloatingPointError, match=r"cost became .* in epoch 1: .*lower lr=50 or batch=4096, or divide"):
         train_glove(X, vocab, D=3, x_max=1, lr=50)
+
+
+def test_a_table_may_be_a_list_of_rows():
+    listed, given = (train_glove(table, VOCAB, D=2, epochs=2) for table in (COUNTS.tolist(), COUNTS))
+    assert torch.equal(listed.V, given.V)
+
+
+def test_a_single_number_has_a_weight_too():
+    assert float(weight(5.0, 10, 1)) == 0.5 and float(weight(50, 10)) == 1
 
 
 def test_the_weight_is_a_power_below_the_threshold_and_one_from_it_on():
