@@ -38,14 +38,21 @@ def import_d2l() -> ModuleType:
             del sys.modules[name]
 
 
-def seconds(work: Callable[[], object], repeats: int) -> dict[str, float]:
-    """Run `work` a number of times; the median, and the fastest and slowest for the noise."""
-    taken = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begin)
+def clock(work: Callable, *arguments, **options) -> tuple[float, object]:
+    """The seconds that some work takes, and what it returns."""
+    begin = time.perf_counter()
+    result = work(*arguments, **options)
+    return time.perf_counter() - begin, result
+
+
+def summary(taken: list[float]) -> dict[str, float]:
+    """The median of several times, and the fastest and slowest for the noise."""
     return {"median": round(statistics.median(taken), 3), "min": round(min(taken), 3), "max": round(max(taken), 3)}
+
+
+def seconds(work: Callable[[], object], repeats: int) -> dict[str, float]:
+    """Run `work` a number of times and sum up how long it takes."""
+    return summary([clock(work)[0] for _ in range(repeats)])
 
 
 def save(name: str, **facts) -> None:

@@ -357,3 +357,17 @@ def near(word: str, words: Collection[str], says: str | None = None) -> None:
             "too little training, or vectors compared by length",
         )
     _hold(says)
+
+
+def above(actual, bound, says: str | None = None) -> None:
+    """Every entry of `actual` is greater than `bound`: a claim with one side, which a better result cannot break."""
+    a, b = np.broadcast_arrays(np.asarray(_array(actual), float), np.asarray(_array(bound), float))
+    if not a.size:
+        _fail(says, "there is nothing to compare: the array is empty", "a filter that kept no row")
+    wrong = ~(a > b)  # nan is above nothing
+    if wrong.any():
+        first = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(wrong)))
+        place = f" at {first}" if a.ndim else ""
+        x, y = np.atleast_1d(a)[first], np.atleast_1d(b)[first]
+        _fail(says, f"{x:.6g}{place} is not above {y:.6g}", "too little training, or a claim that was luck")
+    _hold(says)

@@ -266,3 +266,19 @@ def test_near_names_the_words_it_found():
     check.near("silver", ["coin", "silver"])
     with fails("'silver' is not among coin, gown"):
         check.near("silver", ["coin", "gown"])
+
+
+def test_above_holds_for_every_entry_and_names_the_first_that_is_not():
+    check.above(0.6, 0.5)
+    check.above(np.array([1.0, 2.0]), np.array([0.5, 1.5]))
+    with pytest.raises(check.CheckFailed, match="0.5 is not above 0.5"):
+        check.above(0.5, 0.5)
+    with pytest.raises(check.CheckFailed, match=r"1 at \(1,\) is not above 1.5"):
+        check.above([2.0, 1.0, 0.0], 1.5)
+
+
+def test_above_refuses_what_is_no_number_and_what_is_nothing():
+    with pytest.raises(check.CheckFailed, match="nan is not above"):
+        check.above(float("nan"), 0)
+    with pytest.raises(check.CheckFailed, match="nothing to compare"):
+        check.above([], 0)
