@@ -105,6 +105,26 @@ def analogies(vectors: WordVectors, sections: Mapping[str, Sequence[Analogy]], *
     return scores | {"total": Score(correct / answered if answered else math.nan, answered, asked)}
 
 
+def agreement(
+    vectors: WordVectors, judge: WordVectors, words: Sequence[str], anchors: Sequence[str], others: Sequence[str]
+) -> np.ndarray:
+    """How alike two sets of vectors place each of some words among `anchors`, from -1 to 1, shape (words,).
+
+    A word's place is its row of cosines with the anchors, less what the mean of `others` has there, so that what all
+    words have in common counts for nothing; two rows are compared by Spearman's rank correlation.
+    """
+
+    def places(space: WordVectors) -> np.ndarray:
+        def rows(some):
+            return space.unit[[space.vocab[word] for word in some]]
+
+        return (rows(words) - rows(others).mean(0)) @ rows(anchors).T
+
+    ranks = (rankdata(places(space), axis=1) for space in (vectors, judge))
+    a, b = (r - (len(anchors) + 1) / 2 for r in ranks)
+    return (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1))
+
+
 def perplexity(total_nll: float, tokens: int) -> float:
     """The perplexity of a text: exp of its negative log likelihood (in nats) per token."""
     if tokens < 1:

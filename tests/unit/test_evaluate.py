@@ -111,3 +111,28 @@ def test_probe_needs_two_classes_and_separates_what_is_separable():
     assert evaluate.probe(x, y, np.array([[2.0], [9.0]]), np.array(["low", "high"])) == 1.0
     with pytest.raises(ValueError, match="two classes"):
         evaluate.probe(x, np.zeros(4), x, np.zeros(4))
+
+
+def test_agreement_is_one_for_turned_vectors_and_nothing_for_unrelated_ones():
+    random, names = np.random.default_rng(0), tuple(f"w{i}" for i in range(300))
+    vocab = Vocab(names, np.ones(300))
+    first = random.standard_normal((300, 20))
+    turn, _ = np.linalg.qr(random.standard_normal((20, 20)))
+    groups = names[:20], names[20:220], names[220:]
+    same = evaluate.agreement(WordVectors(vocab, first), WordVectors(vocab, 3 * first @ turn), *groups)
+    other = evaluate.agreement(
+        WordVectors(vocab, first), WordVectors(vocab, random.standard_normal((300, 20))), *groups
+    )
+    assert same.shape == (20,) and same == pytest.approx(np.ones(20), abs=1e-6)
+    assert abs(other.mean()) < 0.1
+
+
+def test_agreement_ignores_a_direction_that_all_words_share():
+    random, names = np.random.default_rng(0), tuple(f"w{i}" for i in range(300))
+    vocab, groups = Vocab(names, np.ones(300)), (names[150:200], names[:150], names[200:])
+    share = np.where(np.arange(300) // 150 == 0, random.uniform(0, 2, 300), 1.0)  # anchors have more or less of it
+    common = share[:, None] * random.standard_normal(20)
+    noise = [WordVectors(vocab, common + random.standard_normal((300, 20))) for _ in range(2)]
+    assert abs(evaluate.agreement(*noise, *groups).mean()) < 0.1
+    plain = [v.unit[150:200] @ v.unit[:150].T for v in noise]
+    assert np.mean([spearmanr(a, b).statistic for a, b in zip(*plain, strict=True)]) > 0.2
