@@ -8,17 +8,20 @@ vocabulary and with byte-level BPE of 8,000 tokens. Ours remembers the chunks it
 tokenizer ("cold") and again with one that has seen the lines ("warm"). The two run in turn, in one process; the library
 may use both cores, ours takes one. About three minutes on two cores.
 
-The naive loop would take eight minutes or more, so it is not run to its end. From the same counts of distinct words,
-five places along the list of merges are prepared with the fast trainer; at each of them the naive loop makes three
-merges, and the median of their seconds is integrated over all 8,000, with straight lines between the places. It is
-compared with `learn_merges` from the same counts.
+Two slow programs start from the same counts of distinct words as `learn_merges`: the loop of the chapter, which keeps
+words as tuples, and one that works as the listing of Sennrich et al. (2016), which keeps them as strings and merges
+with a regular expression. They would take eight minutes or more, so they are not run to their end. Five places along
+the list of merges are prepared with the fast trainer; at each of them a slow program makes three merges, and the median
+of their seconds is integrated over all 8,000, with straight lines between the places. `faster_than_naive` is
+the loop over `learn_merges`, `faster_than_listing` the listing.
 """
 
+import hashlib
 import json
 import re
 import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.metadata import version
 
 import numpy as np
@@ -30,6 +33,7 @@ from lrm_utils.models.bpe_and_wordpiece import (
     ByteBPE,
     PairIndex,
     count_chunks,
+    digest,
     learn_merges,
     merge_everywhere,
     merge_pair,
@@ -72,8 +76,8 @@ def library_merges(texts: list[str], size: int) -> list[tuple[str, str]]:
     return [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
-def naive_merge(text: dict) -> dict:
-    """One merge as everybody shows it: count all pairs, take the best, rewrite all words."""
+def loop_merge(text: dict) -> dict:
+    """One merge as the chapter shows it: count all pairs, take the best, rewrite all words."""
     pairs = Counter()
     for symbols, n in text.items():
         for pair in zip(symbols, symbols[1:], strict=False):
@@ -82,21 +86,43 @@ def naive_merge(text: dict) -> dict:
     return {tuple(merge_pair(word, best)): n for word, n in text.items()}
 
 
+def listing_merge(text: dict) -> dict:
+    """One merge in the manner of the published listing: words are strings with spaces between their symbols."""
+    pairs = defaultdict(int)
+    for word, n in text.items():
+        symbols = word.split()
+        for i in range(len(symbols) - 1):
+            pairs[symbols[i], symbols[i + 1]] += n
+    best = max(pairs, key=pairs.get)
+    pattern, new = re.compile(r"(?<!\S)" + re.escape(" ".join(best)) + r"(?!\S)"), "".join(best)
+    return {pattern.sub(lambda _: new, word): n for word, n in text.items()}
+
+
+SLOW = {"loop": (loop_merge, tuple), "listing": (listing_merge, " ".join)}
+
+
 def naive_seconds(words: Counter, merges: list) -> dict:
-    """Seconds of the naive loop for one merge at five places, and for all merges by integration."""
-    index, done, places, each = PairIndex(words), 0, [0, 500, 2_000, 4_000, MERGES - 1], []
+    """Seconds of the slow programs for one merge at five places, and for all merges by integration."""
+    index, done, places = PairIndex(words), 0, [0, 500, 2_000, 4_000, MERGES - 1]
+    each = {name: [] for name in SLOW}
     for place in places:
         for pair in merges[done:place]:
             merge_everywhere(index, tuple(index.ids[symbol] for symbol in pair))
         done = place
-        text = {tuple(index.tokens[i] for i in w): n for w, n in zip(index.words, index.times, strict=True)}
-        taken = []
-        for _ in range(3):
-            seconds, text = clock(lambda text=text: naive_merge(text))
-            taken.append(seconds)
-        each.append(statistics.median(taken))
-    total = float(np.interp(np.arange(MERGES), places, each).sum())
-    return {"at": places, "seconds_a_merge": [round(s, 4) for s in each], "all": round(total)}
+        spelled = [[index.tokens[i] for i in word] for word in index.words]
+        for name, (merge, written) in SLOW.items():
+            text, taken = {written(word): n for word, n in zip(spelled, index.times, strict=True)}, []
+            for _ in range(3):
+                seconds, text = clock(lambda text=text, merge=merge: merge(text))
+                taken.append(seconds)
+            each[name].append(statistics.median(taken))
+    return {"at": places} | {
+        name: {
+            "seconds_a_merge": [round(s, 4) for s in found],
+            "all": round(float(np.interp(np.arange(MERGES), places, found).sum())),
+        }
+        for name, found in each.items()
+    }
 
 
 def training(texts: list[str]) -> dict:
@@ -115,11 +141,12 @@ def training(texts: list[str]) -> dict:
         "merges": MERGES,
         "distinct_words": len(words),
         "identical": found["ours"] == found["tokenizers"],
+        "merges_sha256": hashlib.sha256(json.dumps(found["tokenizers"]).encode()).hexdigest(),
         "seconds": seconds,
         "of_tokenizers": round(seconds["ours"]["median"] / seconds["tokenizers"]["median"], 2),
         "naive": naive,
-        "naive_seconds": naive["all"],
-        "faster_than_naive": round(naive["all"] / seconds["ours, counting apart"]["median"]),
+        "faster_than_naive": round(naive["loop"]["all"] / seconds["ours, counting apart"]["median"]),
+        "faster_than_listing": round(naive["listing"]["all"] / seconds["ours, counting apart"]["median"]),
     }
 
 
@@ -146,6 +173,9 @@ def encoding(name: str, lines: list[str], fresh, library) -> dict:
         "tokens": sum(len(pieces) for pieces in found["ours, cold"]),
         "other_ids": sum([i for i, _, _ in pieces] != theirs.ids for pieces, theirs in pairs),
         "other_offsets": sum([(s, e) for _, s, e in pieces] != theirs.offsets for pieces, theirs in pairs),
+        "hundred_sha256": digest(
+            [[(i, *span) for i, span in zip(t.ids, t.offsets, strict=True)] for _, t in pairs[:100]]
+        ),
         "seconds": seconds,
     }
     print(name, result, flush=True)

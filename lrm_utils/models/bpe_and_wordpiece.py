@@ -8,13 +8,13 @@ import hashlib
 import json
 import re
 import string
-import sys
 import unicodedata
 from collections import Counter, defaultdict
 from heapq import heapify, heappop, heappush
-from math import inf, log
+from math import inf, isfinite, log
 from operator import add
 from pathlib import Path
+from uuid import uuid4
 
 from lrm_utils.text import pad
 
@@ -27,18 +27,6 @@ def merge_pair(symbols, pair):
         merged.append("".join(pair) if hit else symbols[i])
         i += 1 + hit
     return merged
-
-
-def apply_merges(symbols, ranks):
-    """Segment a word as in training: of its pairs, merge the one learned first; repeat."""
-    symbols = list(symbols)
-    while len(symbols) > 1:
-        pairs = zip(symbols, symbols[1:], strict=False)
-        best = min(pairs, key=lambda pair: ranks.get(pair, inf))
-        if best not in ranks:
-            break
-        symbols = merge_pair(symbols, best)
-    return symbols
 
 
 class PairIndex:
@@ -97,10 +85,11 @@ def merge_everywhere(index, pair):
 
 def enough(merges, number):
     """The merges, if there are as many as were asked for."""
+    if number is not None and number < 0:
+        raise ValueError(f"{number} merges were asked for: ask for 0 or more")
     if number is not None and len(merges) < number:
         raise ValueError(
-            f"{number:,} merges were asked for, and the text has {len(merges):,}: "
-            "ask for fewer (None takes all there are), or bring more text"
+            f"{number:,} merges were asked for, and the text has {len(merges):,}: ask for fewer, or bring more text"
         )
     return merges
 
@@ -124,6 +113,27 @@ def learn_merges(words, number=None):
         elif true > 0:  # it has lost some: back in line
             heappush(heap, (-true, pair))
     return enough(merges, number)
+
+
+def apply_merges(symbols, ranks):
+    """Segment a word as in training: of its pairs, merge the one learned first; repeat."""
+    symbols = list(symbols)
+    after, before = [*range(1, len(symbols)), -1], list(range(-1, len(symbols) - 1))
+    heap = [(ranks[pair], i) for i, pair in enumerate(zip(symbols, symbols[1:], strict=False)) if pair in ranks]
+    heapify(heap)
+    while heap:
+        rank, i = heappop(heap)
+        if symbols[i] and after[i] > 0 and ranks.get((symbols[i], symbols[after[i]])) == rank:
+            j = after[i]  # the promise holds: merge
+            symbols[i], symbols[j], after[i] = symbols[i] + symbols[j], None, after[j]
+            if after[i] > 0:
+                before[after[i]] = i
+            for left in (before[i], i):
+                if left >= 0 and after[left] > 0:
+                    pair = symbols[left], symbols[after[left]]
+                    if pair in ranks:
+                        heappush(heap, (ranks[pair], left))
+    return [symbol for symbol in symbols if symbol]
 
 
 def longest_match(word, known, mark="", longest=100):
@@ -157,6 +167,8 @@ CHAR_TO_BYTE = {char: byte for byte, char in BYTE_TO_CHAR.items()}
 
 def utf8(text):
     """The bytes of a text."""
+    if not isinstance(text, str):
+        raise ValueError(f"a text is needed, a str, and this is of type {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -169,7 +181,11 @@ def utf8(text):
 
 def numerals():
     """The numbers that are no digits, such as Ⅷ and ½, as ranges for a pattern."""
-    codes = {i for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)) in ("Nl", "No")}
+    codes = {
+        i
+        for i in range(0x20000)  # beyond are ideographs, no numerals
+        if unicodedata.category(chr(i)) in ("Nl", "No")
+    }
     first = sorted(i for i in codes if i - 1 not in codes)
     last = sorted(i for i in codes if i + 1 not in codes)
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(first, last, strict=True))
@@ -183,9 +199,16 @@ GPT2 = re.compile(
     rf"| ?[^\W\d_{NUMERALS}]+"  # a word, with the space before it
     rf"| ?[\d{NUMERALS}]+"  # a number
     rf"| ?(?:[^\w{SPACE}]|_)+"  # a run of anything else
-    rf"|[{SPACE}]+(?![^{SPACE}])"  # white space, but its last one if
-    rf"|[{SPACE}]+"  # a word follows, which takes it
+    rf"|[{SPACE}]+(?![^{SPACE}])"  # white space, but before a word not
+    rf"|[{SPACE}]+"  # its last: a space joins the word
 )
+
+
+def listed(strings, name):
+    """Several strings as a tuple; one alone is refused."""
+    if isinstance(strings, str):
+        raise ValueError(f"{name}={strings!r} is one string: put it into a list")
+    return tuple(strings)
 
 
 def distinct(tokens, specials):
@@ -198,19 +221,32 @@ def distinct(tokens, specials):
             f"a token is empty, or comes twice like {token!r}: special tokens "
             f"need a spelling that no text has, such as <|{token}|>"
         )
-    return tuple(tokens)
+    return tokens
+
+
+def either(strings):
+    """A pattern that finds any of the strings, the longest first."""
+    longest_first = sorted(strings, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 class Vocabulary:
-    """The tokens of a tokenizer, the id of each, and which of them are special."""
+    """Tokens and their ids. Special ones are signals and no text, but for `unknown`, which
+    stands for text that cannot be spelled; `pad` fills up batches."""
 
-    def __init__(self, tokens, specials=()):
-        self.tokens, self.specials = distinct(tokens, specials), tuple(specials)
+    def __init__(self, tokens, specials=(), unknown=None, pad=None):
+        self.specials = listed(specials, "specials")
+        self.tokens = distinct(listed(tokens, "tokens"), self.specials)
         self.ids = {token: i for i, token in enumerate(self.tokens)}
-        self.special_ids = {self.id(special) for special in specials}
+        self.unknown = None if unknown is None else self.id(unknown)
+        self.pad = self.id(pad) if pad in self.specials else None
+        self.signals = {self.id(special) for special in self.specials} - {self.unknown}
 
     def __len__(self):
         return len(self.tokens)
+
+    def __repr__(self):
+        return f"{type(self).__name__}({len(self):,} tokens, special: {self.specials})"
 
     def id(self, token):
         """The id of a token, such as a special one."""
@@ -222,15 +258,9 @@ class Vocabulary:
         return self.ids[token]
 
 
-def either(strings):
-    """A pattern that finds any of the strings, the longest first."""
-    longest_first = sorted(strings, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-
-
 def count_chunks(texts, pattern, specials=()):
     """How often each chunk occurs; special tokens are cut out of the texts, not learned."""
-    cut, counts = either(specials), Counter()
+    cut, counts = either(listed(specials, "specials")), Counter()
     for text in [texts] if isinstance(texts, str) else texts:
         utf8(text)  # refuses half characters
         for part in cut.split(text):
@@ -241,60 +271,84 @@ def count_chunks(texts, pattern, specials=()):
 
 
 class Segmenter(Vocabulary):
-    """Text to ids. A kind of tokenizer has a pattern `chunks` that cuts a text into chunks, and
-    `segment`, which turns a chunk into tokens (id, start, end)."""
+    """Text to tokens. A kind of tokenizer has a pattern `chunks` that cuts a text into chunks,
+    and `segment`, which turns a chunk into tokens (id, start, end)."""
 
-    def pieces(self, text, specials=False):
-        """(id, start, end) of every token: it covers text[start:end].
+    def __init__(self, *vocabulary, **options):
+        super().__init__(*vocabulary, **options)
+        self.known = {}  # chunks that were cut before
+
+    def __getstate__(self):
+        return self.__dict__ | {"known": {}}
+
+    def cuts(self, text, specials=False):
+        """Where each chunk of a text begins, and its tokens; those met before are remembered.
 
         Special tokens are found in the text only if `specials` says so.
         """
         utf8(text)
-        found, place, known = [], 0, self.__dict__.setdefault("known", {})
+        place = 0
         for hit in [*either(self.specials if specials else ()).finditer(text), None]:
             for chunk in self.chunks.finditer(text, place, hit.start() if hit else len(text)):
-                word, begin = chunk[0], chunk.start()
-                if (cut := known.get(word)) is None:
+                word = chunk[0]
+                if (cut := self.known.get(word)) is None:
                     cut = self.segment(word)
-                    if len(known) < 100_000:  # most chunks come again
-                        known[word] = cut
-                found += [(i, begin + start, begin + end) for i, start, end in cut]
+                    if len(self.known) < 100_000 and len(word) < 50:
+                        self.known[word] = cut  # most chunks come again
+                yield chunk.start(), cut
             if hit:
-                found.append((self.ids[hit[0]], *hit.span()))
+                yield hit.start(), [(self.ids[hit[0]], 0, len(hit[0]))]
                 place = hit.end()
-        return found
 
 
 class Tokenizer(Segmenter):
     """Text to ids and back. A kind of tokenizer also has `join`: tokens to text."""
 
-    def encode(self, text, specials=False):
-        """The ids of a text; special tokens in it are plain text unless `specials` is set."""
-        return [i for i, _, _ in self.pieces(text, specials)]
+    def pieces(self, text, specials=False):
+        """(id, start, end) of every token: it covers text[start:end]."""
+        return [(i, begin + start, begin + end) for begin, cut in self.cuts(text, specials) for i, start, end in cut]
+
+    def encode(self, text, specials=False, length=None):
+        """The ids of a text, the first `length` of them; special tokens in it are plain text
+        unless `specials` is set."""
+        found = []
+        for _, cut in self.cuts(text, specials):
+            found += [i for i, _, _ in cut]
+            if length is not None and len(found) >= length:
+                break
+        return found[:length]
 
     def decode(self, ids, specials=True):
-        """The text of some ids, with or without the special tokens."""
+        """The text of some ids; the signals among them are left out if not `specials`."""
         ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        if any(isinstance(i, list) for i in ids):
+            raise ValueError("these are the ids of several texts: decode one row at a time")
         if wrong := [i for i in ids if i != int(i) or not 0 <= i < len(self)]:
             raise ValueError(f"{wrong[0]} is not the id of a token: 0 to {len(self) - 1:,} are")
-        kept = (int(i) for i in ids if specials or i not in self.special_ids)
+        kept = (int(i) for i in ids if specials or i not in self.signals)
         return self.join([self.tokens[i] for i in kept])
 
 
-def encode_batch(tokenizer, texts, length=None, first=None, last=None):
-    """The ids of several texts, (B, T), filled up with the first special token; their lengths.
+def encode_batch(tokenizer, texts, length=None, first=None, last=None, specials=False):
+    """The ids of several texts, (B, T), filled up with the padding token; their lengths, (B,).
 
     With `length` all rows get that length, and longer texts are cut. `first` and `last` are
     special tokens to put around each text; they are not cut off.
     """
-    if not tokenizer.specials:
-        raise ValueError("a batch is filled up with the first special token, and there is none")
+    texts = listed(texts, "texts")
+    if tokenizer.pad is None:
+        raise ValueError(
+            "there is no token to fill up with: make the tokenizer with pad=…, "
+            f"one of its special tokens {tokenizer.specials}"
+        )
     before, after = ([] if t is None else [tokenizer.id(t)] for t in (first, last))
     room = None if length is None else length - len(before) - len(after)
     if room is not None and room < 1:
         raise ValueError(f"length={length} leaves no room for a token between first and last")
-    rows = [before + tokenizer.encode(text)[:room] + after for text in texts]
-    return pad(rows, tokenizer.id(tokenizer.specials[0]), length)
+    rows = [before + tokenizer.encode(text, specials, room) + after for text in texts]
+    if rows and not any(rows) and length is None:
+        raise ValueError("all texts are empty: leave them out, or set length, first, or last")
+    return pad(rows, tokenizer.pad, length)
 
 
 def digest(state):
@@ -304,10 +358,14 @@ def digest(state):
 
 def save_tokenizer(tokenizer, path):
     """Write a tokenizer as JSON: the whole file, or nothing and the old one stays."""
-    path = Path(path)
-    state = tokenizer.state
-    whole = {"kind": type(tokenizer).__name__, "sha256": digest(state), "state": state}
-    partial = path.with_name(path.name + ".partial")
+    path, kind, state = Path(path), type(tokenizer), tokenizer.state
+    if kind not in Tokenizer.__subclasses__():
+        raise ValueError(
+            f"a {kind.__name__} could not be read back: save a "
+            + " or a ".join(k.__name__ for k in Tokenizer.__subclasses__())
+        )
+    whole = {"kind": kind.__name__, "sha256": digest(state), "state": state}
+    partial = path.with_name(f"{path.name}.{uuid4().hex}.partial")
     try:
         partial.write_text(json.dumps(whole))
         partial.replace(path)
@@ -323,11 +381,24 @@ def load_tokenizer(path):
         kind, state = kinds[whole["kind"]], whole["state"]
         if digest(state) != whole["sha256"]:
             raise ValueError("its checksum differs")
-    except (ValueError, KeyError, TypeError) as error:
+        return kind(**state)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{path.name} is no whole tokenizer file ({error}): save it again, or fetch a fresh copy"
         ) from None
-    return kind(**state)
+
+
+BPE_SPECIALS = ("<|endoftext|>", "<|pad|>")
+
+
+def made_by(merges):
+    """The bytes and what the merges make of them, in order."""
+    made = dict.fromkeys(CHAR_TO_BYTE)
+    for left, right in merges:
+        if left not in made or right not in made:
+            raise ValueError(f"no merge before makes {left!r} or {right!r}: order counts")
+        made[left + right] = None
+    return list(made)
 
 
 class ByteBPE(Tokenizer):
@@ -335,22 +406,20 @@ class ByteBPE(Tokenizer):
 
     chunks = GPT2
 
-    def __init__(self, merges, specials=("<|endoftext|>",)):
-        made = dict.fromkeys(BYTE_TO_CHAR.values())
-        for left, right in merges:
-            if left not in made or right not in made:
-                raise ValueError(f"no merge before makes {left!r} or {right!r}: order counts")
-            made[left + right] = None
-        super().__init__([*specials, *made], specials)
-        self.ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
-        self.state = {"merges": [list(pair) for pair in merges], "specials": list(specials)}
+    def __init__(self, merges, specials=BPE_SPECIALS, pad="<|pad|>", tokens=None):
+        merges, specials = [tuple(pair) for pair in merges], listed(specials, "specials")
+        ordered = [*specials, *made_by(merges)]
+        if tokens is not None and set(tokens) != set(ordered):
+            raise ValueError("tokens must be the special ones, the bytes, and what is merged")
+        super().__init__(tokens or ordered, specials, pad=pad)
+        self.ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self.state = dict(merges=merges, specials=specials, pad=pad, tokens=tokens)
 
     def segment(self, chunk):
         """The tokens of a chunk; one that holds a part of a character covers all of it."""
-        symbols = [BYTE_TO_CHAR[byte] for byte in utf8(chunk)]
         places = [i for i, char in enumerate(chunk) for _ in char.encode()]
         found, end = [], 0
-        for token in apply_merges(symbols, self.ranks):
+        for token in apply_merges([BYTE_TO_CHAR[b] for b in utf8(chunk)], self.ranks):
             start, end = end, end + len(token)
             found.append((self.ids[token], places[start], places[end - 1] + 1))
         return found
@@ -362,14 +431,29 @@ class ByteBPE(Tokenizer):
         return b"".join(parts).decode(errors="replace")
 
 
-def train_byte_bpe(texts, size, specials=("<|endoftext|>",)):
+def train_byte_bpe(texts, size, specials=BPE_SPECIALS, **options):
     """A `ByteBPE` of `size` tokens: special ones, 256 bytes, and as many merges as fit."""
+    chunks = count_chunks(texts, GPT2, specials)
     number = size - 256 - len(specials)
     if number < 0:
         raise ValueError(f"size={size} is too small: there are 256 bytes and {len(specials)} special tokens")
-    chunks = count_chunks(texts, GPT2, specials)
     words = {"".join(BYTE_TO_CHAR[b] for b in utf8(c)): n for c, n in chunks.items()}
-    return ByteBPE(learn_merges(words, number), specials)
+    return ByteBPE(learn_merges(words, number), specials, **options)
+
+
+def read_byte_bpe(vocab, merges, **options):
+    """A `ByteBPE` from files as GPT-2 has them, vocab.json and merges.txt, with their ids."""
+    ids = json.loads(Path(vocab).read_text(encoding="utf-8"))
+    lines = Path(merges).read_text(encoding="utf-8").rstrip("\n").split("\n")
+    pairs = [line.split(" ") for line in lines if not line.startswith("#version")]
+    tokens = sorted(ids, key=ids.get)
+    if any(len(pair) != 2 for pair in pairs) or sorted(ids.values()) != [*range(len(ids))]:
+        raise ValueError(
+            "no whole vocabulary: each line of the merges needs two tokens, and "
+            f"the {len(ids):,} tokens the ids from 0 on"
+        )
+    made = set(made_by(pairs))
+    return ByteBPE(pairs, [t for t in tokens if t not in made], tokens=tokens, **options)
 
 
 def glue(left, right):
@@ -377,25 +461,31 @@ def glue(left, right):
     return left + right.removeprefix("##")
 
 
-def gain(pair_count, left_count, right_count):
-    """WordPiece's score of a pair: its lift, up to a factor."""
-    return pair_count / (left_count * right_count)
+def whole_gain(pair, left, right, total):
+    """The gain in log-likelihood of merging a pair at all its places, from the counts."""
+    return pair * log(total * pair / (left * right))
 
 
-def learn_wordpieces(words, number=None, min_count=2, score=gain):
+def gain_per_place(pair, left, right, total):
+    """The score per place: lift, up to a factor."""
+    return pair / (left * right)
+
+
+def learn_wordpieces(words, number=None, min_count=2, score=whole_gain):
     """The first `number` pieces by score, from pairs seen `min_count` times; ties as in BPE."""
     index, pieces, heap, near = PairIndex(words, glue), [], [], defaultdict(set)
-    changed = set(index.count)
+    changed, total = set(index.count), index.symbol.total()
     while changed and (number is None or len(pieces) < number):
         for a, b in changed:
             near[a].add((a, b))
             near[b].add((a, b))
             if (n := index.count.get((a, b), 0)) >= min_count:
-                heappush(heap, (-score(n, index.symbol[a], index.symbol[b]), (a, b), n))
+                gain = score(n, index.symbol[a], index.symbol[b], total)
+                heappush(heap, (-gain, (a, b), n))
         changed = set()
         while heap and not changed:
             promised, (a, b), n = heappop(heap)
-            now = index.symbol[a], index.symbol[b]
+            now = index.symbol[a], index.symbol[b], total
             if n == index.count.get((a, b)) and promised == -score(n, *now):
                 changed = merge_everywhere(index, (a, b)) | near[a] | near[b]
                 pieces.append(index.tokens[-1])
@@ -441,27 +531,22 @@ class WordPiece(Tokenizer):
 
     chunks = BERT
 
-    def __init__(self, tokens, specials=BERT_SPECIALS, unknown="[UNK]", lower=True):
-        if unknown not in tokens:
-            raise ValueError(
-                f"the vocabulary has no {unknown} for words that it cannot spell: "
-                "add it, or name another with unknown=…"
-            )
-        super().__init__(tokens, specials)
-        self.unknown, self.lower = self.id(unknown), lower
-        self.matched = set(tokens) - set(specials) - {unknown}  # what text may turn into
+    def __init__(self, tokens, specials=BERT_SPECIALS, unknown="[UNK]", pad="[PAD]", lower=True):
+        tokens, specials = listed(tokens, "tokens"), listed(specials, "specials")
+        super().__init__(tokens, specials, unknown, pad)
+        self.lower, self.matched = lower, set(tokens) - set(specials) - {unknown}
         self.longest = max(map(len, self.matched), default=1)
-        self.state = dict(tokens=[*tokens], specials=[*specials], unknown=unknown, lower=lower)
+        self.state = dict(tokens=tokens, specials=specials, unknown=unknown, pad=pad, lower=lower)
 
     def segment(self, chunk):
         """The tokens of a chunk; words above 100 characters are unknown, as in BERT."""
         found = []
         for word, places in bert_words(chunk, self.lower):
-            tokens = len(word) <= 100 and longest_match(word, self.matched, "##", self.longest)
-            if not tokens:
+            cut = len(word) <= 100 and longest_match(word, self.matched, "##", self.longest)
+            if not cut:
                 found.append((self.unknown, places[0], places[-1] + 1))
             end = 0
-            for token in tokens or ():
+            for token in cut or ():
                 start, end = end, end + len(token) - 2 * (end > 0)
                 found.append((self.ids[token], places[start], places[end - 1] + 1))
         return found
@@ -473,8 +558,14 @@ class WordPiece(Tokenizer):
 
 def read_wordpieces(path, **options):
     """A `WordPiece` from a vocab.txt: a token a line, whose number is its id."""
-    lines = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    return WordPiece([line.rstrip() for line in lines], **options)
+    text = Path(path).read_text(encoding="utf-8-sig").rstrip("\n")
+    tokens = [line.rstrip() for line in text.split("\n")]
+    if "" in tokens:
+        raise ValueError(
+            f"line {tokens.index('') + 1} of {Path(path).name} is empty: the "
+            "number of a line is the id of its token, so fetch a whole file"
+        )
+    return WordPiece(tokens, **options)
 
 
 def train_wordpiece(texts, size, specials=BERT_SPECIALS, lower=True, **options):
@@ -515,16 +606,22 @@ def expected_counts(words, p, longest):
     """How often each token is used in all segmentations of the words; the log-likelihood."""
     used, likelihood = dict.fromkeys(p, 0.0), 0.0
     for word, n in words.items():
-        T = len(word)
-        edges = [(i, j, word[i:j]) for i in range(T) for j in range(i + 1, min(i + longest, T) + 1) if word[i:j] in p]
-        left, right = [1.0] + [0.0] * T, [0.0] * T + [1.0]
-        for i, j, token in edges:  # by start: left[i] is complete
-            left[j] += left[i] * p[token]
-        for i, j, token in reversed(edges):
-            right[i] += p[token] * right[j]
-        for i, j, token in edges:
-            used[token] += n * left[i] * p[token] * right[j] / left[T]
+        T, left, ways = len(word), [1.0], [()]
+        for j in range(1, T + 1):  # (start, token, weight) of the last
+            last = [(i, token, left[i] * p[token]) for i in range(max(0, j - longest), j) if (token := word[i:j]) in p]
+            total = sum(weight for _, _, weight in last)
+            ways.append([(i, token, weight / total) for i, token, weight in last if weight])
+            left.append(total)
+            if 0 < total < 1e-100:  # only ratios matter: scale up
+                left, likelihood = [x / total for x in left], likelihood + n * log(total)
+        if not left[T]:
+            raise ValueError(f"{word!r} cannot be written with these tokens")
         likelihood += n * log(left[T])
+        arrived = [0.0] * T + [n]
+        for j in range(T, 0, -1):
+            for i, token, share in ways[j]:
+                used[token] += arrived[j] * share
+                arrived[i] += arrived[j] * share
     return used, likelihood
 
 
@@ -534,9 +631,25 @@ def shares(counts):
     return {token: n / total for token, n in counts.items()}
 
 
+UNIGRAM_SPECIALS = ("<unk>", "<pad>")
+
+
+def at_least(used):
+    """Counts for the next shares: a character counts once at least, so that none is lost."""
+    return {token: max(n, 1.0 if len(token) == 1 else 1e-9) for token, n in used.items()}
+
+
+def finite(scores, number):
+    """The scores, if there are as many as tokens and each is a finite number."""
+    scores = [float(score) for score in scores]
+    if len(scores) != number or not all(map(isfinite, scores)):
+        raise ValueError(f"{number:,} tokens and {len(scores):,} scores: each token needs one, a finite number")
+    return scores
+
+
 def prune(used, size, longest):
     """Keep the single characters, and of the rest those that would be missed the most."""
-    counts = {t: max(n, 1.0 if len(t) == 1 else 1e-9) for t, n in used.items()}
+    counts = at_least(used)
     scores, loss = {token: log(share) for token, share in shares(counts).items()}, {}
     for token, score in scores.items():
         if len(token) > 1:  # segment it without itself
@@ -552,26 +665,25 @@ class Unigram(Tokenizer):
 
     chunks = re.compile(rf"[^{SPACE}]+")
 
-    def __init__(self, tokens, scores, specials=("<unk>",)):
-        if len(tokens) != len(scores) or not specials:
-            raise ValueError(
-                f"{len(tokens):,} tokens and {len(scores):,} scores: each token "
-                "needs one, and a special token must stand for the unknown"
-            )
-        super().__init__(tokens, specials)
-        pairs = zip(tokens, scores, strict=True)
-        self.scores = {t: score for t, score in pairs if t not in specials}
-        self.missing = min(scores) - 10  # as SentencePiece has it
+    def __init__(self, tokens, scores, specials=UNIGRAM_SPECIALS, unknown="<unk>", pad="<pad>"):
+        super().__init__(tokens, specials, unknown, pad)
+        scores = finite(scores, len(self))
+        self.scores = {
+            t: score
+            for t, score in zip(self.tokens, scores, strict=True)
+            if self.ids[t] not in self.signals | {self.unknown}
+        }
         self.longest = max(map(len, self.scores))
-        self.state = dict(tokens=list(tokens), scores=list(scores), specials=list(specials))
+        self.missing = min(self.scores.values()) - 10  # as SentencePiece has it
+        self.state = dict(tokens=self.tokens, scores=scores, specials=self.specials, unknown=unknown, pad=pad)
 
     def segment(self, chunk):
         """The tokens of a chunk; unknown characters in a row are one token."""
         found, end = [], -1  # the ▁ in front covers nothing
         for token in viterbi("▁" + chunk, self.scores, self.missing, self.longest)[1]:
             start, end = end, end + len(token)
-            i = self.ids[token] if token in self.scores else self.id(self.specials[0])
-            if found and i == found[-1][0] == self.id(self.specials[0]):
+            i = self.ids[token] if token in self.scores else self.unknown
+            if found and i == found[-1][0] == self.unknown:
                 start = found.pop()[1]
             found.append((i, max(start, 0), end))
         return found
@@ -581,29 +693,35 @@ class Unigram(Tokenizer):
         return "".join(tokens).replace("▁", " ").removeprefix(" ")
 
 
-def train_unigram(texts, size, specials=("<unk>",), distinct=10_000, seeds=8, longest=12):
-    """A `Unigram` of `size` tokens, by EM on the most frequent `distinct` words: from `seeds`
-    times as many substrings, of which a quarter goes after every two rounds."""
-    counts = count_chunks(texts, Unigram.chunks, specials)
-    words = {"▁" + word: n for word, n in counts.most_common(distinct) if len(word) < 50}
-    used = Counter()
+def candidates(words, letters, number, longest):
+    """Shares to begin with: of all letters, and of the substrings with most letters in all."""
+    found = Counter()
     for word, n in words.items():
         for i in range(len(word)):
             for j in range(i + 1, min(i + longest, len(word)) + 1):
-                used[word[i:j]] += n
-    letters = {"▁"}.union(*counts)
-    wanted = size - len(specials)
-    if not len(letters) <= wanted <= len(used):
+                found[word[i:j]] += n
+    ordered = sorted(found, key=lambda token: (-found[token] * len(token), token))
+    return shares({t: found[t] or 1 for t in [*sorted(letters), *ordered[:number]]})
+
+
+def train_unigram(texts, size, specials=UNIGRAM_SPECIALS, distinct=30_000, longest=12):
+    """A `Unigram` of `size` tokens, by EM on the `distinct` most frequent words below 50
+    letters: from eight times as many substrings, of which a quarter goes after two rounds."""
+    counts = count_chunks(texts, Unigram.chunks, specials)
+    words = {"▁" + word: n for word, n in counts.most_common(distinct) if len(word) < 50}
+    letters, wanted = {"▁"}.union(*counts), size - len(specials)
+    p = candidates(words, letters, 8 * size, longest)
+    if not len(letters) <= wanted <= len(p):
         raise ValueError(
             f"size={size} is not possible: the text has {len(letters):,} "
-            f"characters and {len(used):,} substrings to choose from"
+            f"characters and {len(p):,} substrings to choose from"
         )
-    ordered = sorted(used, key=lambda token: (-used[token] * len(token), token))
-    p = shares({t: used[t] or 1 for t in [*sorted(letters), *ordered[: seeds * size]]})
-    while len(p) > wanted:
+    while True:
         for _ in range(2):
             used, _ = expected_counts(words, p, longest)
-            p = shares({token: max(n, 1e-9) for token, n in used.items()})
+            p = shares(at_least(used))
+        if len(p) == wanted:
+            break
         p = prune(used, max(wanted, int(0.75 * len(p))), longest)
     ordered = sorted(p, key=lambda token: (-p[token], token))
     scores = [0.0] * len(specials) + [log(p[token]) for token in ordered]

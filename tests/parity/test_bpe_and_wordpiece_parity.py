@@ -2,7 +2,7 @@
 
 The library's tables for BERT's normalization are older than Python's: characters that Unicode received since version 9
 (mostly marks and punctuation of rare scripts) may be normalized differently, and random text avoids them. WordPiece is
-compared for encoding only: the library's own trainer merges by count, ours by the score of the chapter.
+compared for encoding only: the library's own trainer merges by count, ours by the gain of the chapter.
 """
 
 import json
@@ -16,8 +16,10 @@ import pytest
 from lrm_utils import data
 from lrm_utils.models.bpe_and_wordpiece import (
     BERT_SPECIALS,
+    BPE_SPECIALS,
     encode_batch,
     learn_merges,
+    read_byte_bpe,
     read_wordpieces,
     train_byte_bpe,
     train_unigram,
@@ -91,10 +93,37 @@ def test_byte_level_training_is_the_librarys(bytes_both):
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=2_000, show_progress=False, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet
+        vocab_size=2_000, show_progress=False, special_tokens=list(BPE_SPECIALS), initial_alphabet=alphabet
     )
     theirs.train_from_iterator(SPEECHES, trainer)
     assert theirs.get_vocab() == bytes_both[0].ids
+
+
+@pytest.mark.parametrize("specials", [[], ["<|endoftext|>"], ["<s>", "<pad>"]], ids=["none", "one", "two"])
+def test_files_that_the_library_wrote_give_its_ids(tmp_path, specials):
+    """vocab.json and merges.txt, as GPT-2 comes in; its special token is last, the trainer's are first."""
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=900,
+        show_progress=False,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    theirs.train_from_iterator(SPEECHES[:3], trainer)
+    files = theirs.model.save(str(tmp_path))
+    ours = read_byte_bpe(*files)
+    assert ours.ids == theirs.get_vocab() and ours.specials == tuple(specials)
+    for text in [*FOREIGN, *SPEECHES[3].splitlines(), *random_texts(300)]:
+        found = theirs.encode(text)
+        assert ids_and_offsets(ours.pieces(text, specials=True)) == (found.ids, found.offsets), text[:80]
+    last = {t: i - len(specials) if t not in specials else 900 - len(specials) + i for t, i in ours.ids.items()}
+    (tmp_path / "vocab.json").write_text(json.dumps(last))
+    again = Tokenizer(models.BPE.from_file(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")))
+    again.pre_tokenizer = theirs.pre_tokenizer
+    moved = read_byte_bpe(*files)
+    assert moved.encode(SPEECHES[3]) == again.encode(SPEECHES[3]).ids
+    assert [moved.id(special) for special in specials] == list(range(900))[900 - len(specials) :]
 
 
 @pytest.mark.parametrize("texts", [SPEECHES, FOREIGN, list(random_texts(2_000))], ids=["speeches", "foreign", "random"])

@@ -19,7 +19,7 @@ from lrm_utils.models.bpe_and_wordpiece import (
     apply_merges,
     bert_words,
     expected_counts,
-    gain,
+    gain_per_place,
     glue,
     learn_merges,
     learn_wordpieces,
@@ -30,6 +30,7 @@ from lrm_utils.models.bpe_and_wordpiece import (
     train_unigram,
     train_wordpiece,
     viterbi,
+    whole_gain,
 )
 
 SPEECH = (
@@ -90,8 +91,9 @@ def test_offsets_of_wordpieces_point_at_what_was_normalized_to_the_token(text):
 
 @given(any_text)
 def test_no_special_token_comes_out_of_plain_text(text):
-    assert not set(BYTES.encode(text)) & BYTES.special_ids
-    assert set(PIECES.encode(text)) & PIECES.special_ids <= {PIECES.id("[UNK]")}
+    assert not set(BYTES.encode(text)) & BYTES.signals
+    assert not set(PIECES.encode(text)) & PIECES.signals
+    assert not set(SHARES.encode(text)) & SHARES.signals
 
 
 @given(any_text, any_text)
@@ -146,15 +148,16 @@ def naive_merges(words, number):
     return list(ranks)
 
 
-def naive_wordpieces(words, min_count):
+def naive_wordpieces(words, min_count, score):
     """Count everything anew for each merge, and take the best by score."""
     text, place = [(list(word), n) for word, n in words.items()], numbers(words)
+    total = count(text)[1].total()
     while True:
         pairs, single = count(text)
         able = [p for p in pairs if pairs[p] >= min_count]
         if not able:
             return list(place)[len(numbers(words)) :]
-        best = min(able, key=lambda p: (-gain(pairs[p], single[p[0]], single[p[1]]), place[p[0]], place[p[1]]))
+        best = min(able, key=lambda p: (-score(pairs[p], single[p[0]], single[p[1]], total), place[p[0]], place[p[1]]))
         new = glue(*best)
         place.setdefault(new, len(place))
         text = [([new if s == "".join(best) else s for s in merge_pair(word, best)], n) for word, n in text]
@@ -179,6 +182,22 @@ def test_ranks_reproduce_the_corpus(words, number):
     assert trained == [apply_merges(word, ranks) for word in words]
 
 
+def naive_apply(symbols, ranks):
+    """Of the pairs in the word, merge the one learned first, everywhere; repeat."""
+    symbols = list(symbols)
+    while known := [pair for pair in zip(symbols, symbols[1:], strict=False) if pair in ranks]:
+        symbols = merge_pair(symbols, min(known, key=ranks.get))
+    return symbols
+
+
+@given(words, st.text("abcd", max_size=30))
+@example({"aaaa": 1, "aaab": 2}, "aaaaaaabaaab")
+@example({"abab": 1}, "ababababa")
+def test_the_heap_segments_as_the_loop_does(words, new):
+    ranks = {pair: rank for rank, pair in enumerate(learn_merges(words))}
+    assert apply_merges(new, ranks) == naive_apply(new, ranks)
+
+
 @given(words)
 def test_fewer_merges_are_the_beginning_of_more(words):
     merges = learn_merges(words)
@@ -193,10 +212,10 @@ def test_no_two_merges_spell_the_same(words):
     assert len(set(spelled)) == len(spelled)
 
 
-@given(words, st.integers(1, 3))
-def test_fast_wordpieces_are_the_naive_ones(words, min_count):
+@given(words, st.integers(1, 3), st.sampled_from([whole_gain, gain_per_place]))
+def test_fast_wordpieces_are_the_naive_ones(words, min_count, score):
     marked = {(word[0], *("##" + c for c in word[1:])): n for word, n in words.items()}
-    assert learn_wordpieces(marked, min_count=min_count) == naive_wordpieces(marked, min_count)
+    assert learn_wordpieces(marked, min_count=min_count, score=score) == naive_wordpieces(marked, min_count, score)
 
 
 @given(words)

@@ -1,6 +1,8 @@
 """Tokenizers: merges and segmentations worked out by hand; what is refused, each with a sentence on what to do."""
 
 import json
+import pickle
+import time
 from math import inf, log
 
 import pytest
@@ -18,18 +20,21 @@ from lrm_utils.models.bpe_and_wordpiece import (
     bert_words,
     encode_batch,
     expected_counts,
+    gain_per_place,
     learn_merges,
     learn_wordpieces,
     load_tokenizer,
     longest_match,
     merge_pair,
     prune,
+    read_byte_bpe,
     read_wordpieces,
     save_tokenizer,
     train_byte_bpe,
     train_unigram,
     train_wordpiece,
     viterbi,
+    whole_gain,
 )
 
 TOY = {"fast_": 4, "faster_": 3, "tall_": 5, "taller_": 4}
@@ -41,7 +46,7 @@ def ranks(written):
     return {tuple(pair.split()): rank for rank, pair in enumerate(written.split(","))}
 
 
-def byte_bpe(specials=("<|endoftext|>",)):
+def byte_bpe(specials=("<|endoftext|>", "<|pad|>")):
     return train_byte_bpe(TEXT, 275 + len(specials), specials)
 
 
@@ -51,7 +56,7 @@ def wordpiece(**options):
 
 
 def unigram():
-    return Unigram(["<unk>", "▁", "a", "b", "▁ab", "ba"], [0, -3, -2, -2, -4, -3.5])
+    return Unigram(["<unk>", "<pad>", "▁", "a", "b", "▁ab", "ba"], [0, 0, -3, -2, -2, -4, -3.5])
 
 
 def test_the_merges_of_the_toy_text_under_the_rule_for_equals():
@@ -98,10 +103,13 @@ def test_longest_match_takes_the_longest_first_and_fails_where_nothing_fits():
     assert longest_match("abcd", {"abcd", "ab", "cd"}, longest=2) == ["ab", "cd"]
 
 
-def test_wordpiece_prefers_pairs_that_are_always_together():
+def test_wordpiece_merges_what_gains_most_in_all_or_at_each_place():
+    """N = 326; t h gains 90 log(326 * 90 / (140 * 110)) = 58, t e 42, s h 22, q u 14 (3 places, 4.7 each)."""
     words = {("q", "##u"): 3, ("t", "##h"): 90, ("t", "##e"): 50, ("s", "##h"): 20}
-    assert learn_wordpieces(words, 1) == ["qu"]
-    assert learn_wordpieces(words, 1, min_count=4) == ["sh"]  # 20 / (20 * 110), t h is 90 / (140 * 110)
+    assert learn_wordpieces(words, 1) == ["th"]
+    assert learn_wordpieces(words, 1, score=gain_per_place) == ["qu"]
+    assert learn_wordpieces(words, 1, min_count=4, score=gain_per_place) == ["sh"]
+    assert whole_gain(90, 140, 110, 326) == pytest.approx(90 * log(326 * 90 / 140 / 110))
 
 
 def test_the_bytes_have_gpt2s_characters():
@@ -139,9 +147,8 @@ def test_special_tokens_come_out_of_text_only_if_allowed(make):
     tokenizer = make()
     special = tokenizer.specials[0]
     text = f"ab {special} ba{special}"
-    assert not set(tokenizer.encode(text)) & (
-        tokenizer.special_ids - {tokenizer.ids.get("[UNK]"), tokenizer.ids.get("<unk>")}
-    )
+    assert not set(tokenizer.encode(text)) & tokenizer.signals
+    assert tokenizer.unknown not in tokenizer.signals and tokenizer.pad in tokenizer.signals
     allowed = tokenizer.pieces(text, specials=True)
     spans = [text[start:end] for i, start, end in allowed if i == tokenizer.id(special)]
     assert spans == [special, special]
@@ -153,8 +160,8 @@ def test_the_longest_special_token_wins():
 
 
 def test_special_tokens_are_cut_out_of_the_training_text():
-    merges = train_byte_bpe("xy<|endoftext|><|endoftext|>" * 50, 258).state["merges"]
-    assert merges == [["x", "y"]]  # although every pair inside the special token occurs twice as often
+    merges = train_byte_bpe("xy<|endoftext|><|endoftext|>" * 50, 259).state["merges"]
+    assert merges == [("x", "y")]  # although every pair inside the special token occurs twice as often
 
 
 def test_decoding_can_leave_special_tokens_out():
@@ -323,37 +330,53 @@ def test_the_file_gets_its_name_only_when_it_is_whole(tmp_path, monkeypatch):
     [
         (lambda: learn_merges({}), "the corpus is empty"),
         (lambda: learn_merges({"ab": 0}), "count below 1"),
-        (lambda: learn_merges(TOY, 13), "13 merges were asked for, and the text has 12: ask for fewer"),
+        (lambda: learn_merges(TOY, 13), "13 merges were asked for, and the text has 12: ask for fewer, or"),
+        (lambda: learn_merges(TOY, -1), "-1 merges were asked for: ask for 0 or more"),
         (lambda: learn_wordpieces({("a", "##b"): 5}, 2), "2 merges were asked for, and the text has 1"),
         (lambda: train_byte_bpe([], 300), "the corpus is empty"),
         (lambda: train_byte_bpe(["", ""], 300), "the corpus is empty"),
         (lambda: train_wordpiece(["  \n"], 300), "the corpus is empty"),
         (lambda: train_unigram([], 300), "the corpus is empty"),
-        (lambda: train_byte_bpe(TEXT, 256), "size=256 is too small: there are 256 bytes and 1 special"),
-        (lambda: train_byte_bpe("ab", 300), "43 merges were asked for, and the text has 1"),
+        (lambda: train_byte_bpe(TEXT, 256), "size=256 is too small: there are 256 bytes and 2 special"),
+        (lambda: train_byte_bpe("ab", 300), "42 merges were asked for, and the text has 1"),
         (lambda: train_wordpiece(TEXT, 10), "size=10 is too small: .* characters and 5 special"),
         (lambda: train_unigram(TEXT, 5), "size=5 is not possible: the text has .* characters"),
         (lambda: train_unigram("ab", 500), "size=500 is not possible.* substrings to choose from"),
         (lambda: train_byte_bpe(["fine", "half \ud800"], 300), "character 5 is a lone surrogate"),
         (lambda: byte_bpe().encode("ab\udc80"), r"character 2 is a lone surrogate.*Mend the text.*surrogatepass"),
         (lambda: wordpiece().encode("\ud83d"), "lone surrogate"),
-        (lambda: WordPiece([]), r"has no \[UNK\]"),
-        (lambda: WordPiece(["a", "b"]), r"the vocabulary has no \[UNK\].*unknown="),
+        (lambda: WordPiece([]), "the vocabulary is empty"),
+        (lambda: WordPiece(["a", "b"]), r"'\[UNK\]' is not among the 2 tokens"),
         (lambda: WordPiece(BERT_SPECIALS), "the vocabulary is empty"),
         (lambda: WordPiece(["[UNK]", "a"]), r"'\[PAD\]' is not among the 2 tokens"),
         (lambda: WordPiece([*BERT_SPECIALS, "a", "a"]), "comes twice like 'a'"),
         (lambda: WordPiece([*BERT_SPECIALS, "a", ""]), "a token is empty"),
         (lambda: Unigram([], []), "the vocabulary is empty"),
-        (lambda: Unigram(["<unk>", "a"], [0.0]), "2 tokens and 1 scores"),
-        (lambda: Unigram(["a"], [0.0], specials=()), "special token must stand for the unknown"),
+        (lambda: Unigram(["<unk>", "<pad>", "a"], [0.0]), "3 tokens and 1 scores"),
+        (lambda: Unigram(["<unk>", "<pad>", "a"], [0.0, 0.0, float("nan")]), "needs one, a finite number"),
+        (lambda: Unigram(["a"], [0.0], specials=()), "'<unk>' is not among the 1 tokens"),
+        (lambda: Unigram("abc", [0.0] * 3), "tokens='abc' is one string: put it into a list"),
+        (lambda: train_byte_bpe(TEXT, 300, "<|e|>"), r"specials='<\|e\|>' is one string"),
+        (lambda: ByteBPE([], "<|e|>"), r"specials='<\|e\|>' is one string"),
+        (lambda: WordPiece([*BERT_SPECIALS, "a"], "[UNK]"), r"specials='\[UNK\]' is one string"),
+        (lambda: ByteBPE([], tokens=["a"]), "tokens must be the special ones, the bytes, and what is merged"),
+        (lambda: byte_bpe().encode(None), "a text is needed, a str, and this is of type NoneType"),
+        (lambda: byte_bpe().encode(b"ab"), "a text is needed, a str, and this is of type bytes"),
+        (lambda: wordpiece().pieces(3), "this is of type int"),
+        (lambda: train_unigram([b"ab"], 9), "this is of type bytes"),
+        (lambda: expected_counts({"abc": 1}, {"a": 0.5, "b": 0.5}, 3), "'abc' cannot be written with these tokens"),
+        (lambda: encode_batch(byte_bpe(), "gold"), "texts='gold' is one string: put it into a list"),
+        (lambda: encode_batch(byte_bpe(), ["", ""]), "all texts are empty: leave them out, or set length, first"),
+        (lambda: byte_bpe().decode(torch.zeros(2, 3, dtype=torch.int64)), "several texts: decode one row at a time"),
+        (lambda: byte_bpe().decode([[1], [2]]), "several texts: decode one row at a time"),
         (lambda: ByteBPE([("ab", "c")]), "no merge before makes 'ab'"),
         (lambda: ByteBPE([], specials=("a",)), "comes twice like 'a'.*<|a|>"),
-        (lambda: byte_bpe().id("<|sep|>"), r"'<\|sep\|>' is not among the 276 tokens; .* <\|endoftext\|>"),
+        (lambda: byte_bpe().id("<|sep|>"), r"'<\|sep\|>' is not among the 277 tokens; .* <\|endoftext\|>"),
         (lambda: encode_batch(byte_bpe(), ["a"], last="[SEP]"), r"'\[SEP\]' is not among"),
-        (lambda: encode_batch(byte_bpe(()), ["a"]), "first special token, and there is none"),
+        (lambda: encode_batch(byte_bpe(("<|endoftext|>",)), ["a"]), r"no token to fill up with: .*pad=….*endoftext"),
         (lambda: encode_batch(wordpiece(), ["a"], 2, "[CLS]", "[SEP]"), "length=2 leaves no room"),
         (lambda: encode_batch(wordpiece(), []), "nothing to pad"),
-        (lambda: byte_bpe().decode([3, 276]), "276 is not the id of a token: 0 to 275 are"),
+        (lambda: byte_bpe().decode([3, 277]), "277 is not the id of a token: 0 to 276 are"),
         (lambda: byte_bpe().decode([-1]), "-1 is not the id of a token"),
         (lambda: byte_bpe().decode([1.5]), "1.5 is not the id of a token"),
         (lambda: byte_bpe().decode(torch.tensor([10**9])), "1000000000 is not the id"),
@@ -371,7 +394,7 @@ def test_a_single_text_is_as_good_as_a_list_of_one():
 
 def test_trained_sizes_are_what_was_asked_for():
     assert len(train_byte_bpe(TEXT, 280)) == 280
-    assert len(train_wordpiece(TEXT, 45, min_count=1)) == 45
+    assert len(train_wordpiece(TEXT, 44, min_count=1)) == 44
     assert len(train_unigram(TEXT, 60)) == 60
 
 
@@ -382,5 +405,156 @@ def test_a_special_token_without_marks_is_not_matched_by_wordpiece_either():
 
 
 def test_an_unknown_character_costs_more_than_any_token():
-    tokenizer = Unigram(["<unk>", "▁", "a", "xa"], [0.0, -1.0, -0.5, -8.0])
+    tokenizer = Unigram(["<unk>", "<pad>", "▁", "a", "xa"], [0.0, 0.0, -1.0, -0.5, -8.0])
     assert [tokenizer.tokens[i] for i in tokenizer.encode("xa")] == ["▁", "xa"]
+
+
+def test_decoding_without_signals_keeps_what_is_unknown():
+    tokenizer = wordpiece()
+    ids, _ = encode_batch(tokenizer, ["gold xyz"], 6, "[CLS]", "[SEP]")
+    assert tokenizer.decode(ids[0]) == "[CLS] gold [UNK] [SEP] [PAD] [PAD]"
+    assert tokenizer.decode(ids[0], specials=False) == "gold [UNK]"
+    fallback = unigram()
+    assert fallback.decode([*fallback.encode("ab x"), fallback.pad], specials=False) == "ab <unk>"
+
+
+def test_padding_unknown_and_end_are_three_tokens():
+    for tokenizer in (byte_bpe(), wordpiece(), unigram(), train_unigram(TEXT, 60), train_wordpiece(TEXT, 40)):
+        assert tokenizer.pad is not None and tokenizer.pad != tokenizer.unknown
+    ids, lengths = encode_batch(byte_bpe(), ["gold", "gold gold"], last="<|endoftext|>")
+    assert ids.tolist()[0][-2:] == [0, 1] and lengths.tolist() == [2, 3]
+    filled = ByteBPE([], ("<|endoftext|>",), pad="<|endoftext|>")  # as GPT-2 is used: only the lengths can tell
+    ids, lengths = encode_batch(filled, ["a", "ab"], last="<|endoftext|>")
+    assert ids.tolist()[0][1:] == [0, 0] and lengths.tolist() == [2, 3]
+
+
+def test_a_batch_finds_special_tokens_in_the_text_only_if_told():
+    tokenizer = byte_bpe()
+    assert encode_batch(tokenizer, ["<|endoftext|>"], specials=True)[0].tolist() == [[0]]
+    assert 0 not in encode_batch(tokenizer, ["<|endoftext|>"])[0]
+    ids, lengths = encode_batch(wordpiece(), ["", ""], first="[CLS]")
+    assert ids.tolist() == [[2], [2]] and lengths.tolist() == [1, 1]
+    assert encode_batch(wordpiece(), [""], length=2)[0].tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("make", [byte_bpe, wordpiece, unigram], ids=["bytes", "wordpiece", "unigram"])
+def test_encoding_stops_when_there_are_enough_tokens(make, monkeypatch):
+    tokenizer, segmented = make(), []
+    whole = tokenizer.encode("ab ba gold ab")
+    fresh = make()
+    plain = fresh.segment
+    monkeypatch.setattr(fresh, "segment", lambda chunk: segmented.append(chunk) or plain(chunk))
+    for length in range(len(whole) + 3):
+        assert fresh.encode("ab ba gold ab", length=length) == whole[:length]
+    segmented.clear()
+    fresh.known.clear()
+    fresh.encode("ab ba gold ab" * 1000, length=1)
+    assert len(segmented) == 1
+
+
+def test_a_long_run_without_spaces_is_segmented_in_time():
+    """The loop over the whole run for each merge took seconds for 16,000 letters."""
+    tokenizer = byte_bpe()
+    text = "goldsilverand" * 2_000
+    begin = time.process_time()
+    ids = tokenizer.encode(text)
+    assert time.process_time() - begin < 2 and tokenizer.decode(ids) == text
+    assert not tokenizer.known  # long chunks are not remembered
+
+
+def test_the_memory_of_chunks_is_not_pickled():
+    tokenizer = byte_bpe()
+    tokenizer.encode(TEXT)
+    back = pickle.loads(pickle.dumps(tokenizer))
+    assert tokenizer.known and not back.known and back.pieces(TEXT) == tokenizer.pieces(TEXT)
+
+
+def test_no_numeral_lies_beyond_what_the_pattern_looks_at():
+    import sys
+    import unicodedata
+
+    assert not [i for i in range(0x20000, sys.maxunicode + 1) if unicodedata.category(chr(i)) in ("Nl", "No")]
+
+
+def test_the_longest_words_do_not_underflow():
+    """48 letters of a rare script: the product of their shares is below what a float can hold."""
+    rare = "αβγδεζηθικλμνξοπρστυφχψω" * 2
+    for word in (rare, "".join(chr(0x4E00 + i) for i in range(49))):
+        tokenizer = train_unigram([TEXT, word], 120)
+        assert tokenizer.decode(tokenizer.encode(word)) == word
+    used, likelihood = expected_counts({"ab" * 400: 2}, {"a": 1e-9, "b": 1e-7, "ab": 1e-17}, 2)
+    assert likelihood == pytest.approx(2 * 400 * log(1e-16 + 1e-17))
+    assert used == pytest.approx({"a": 800 / 1.1, "b": 800 / 1.1, "ab": 80 / 1.1})
+
+
+def test_a_tokenizer_takes_iterators():
+    pieces = [*BERT_SPECIALS, "gold"]
+    assert WordPiece(iter(pieces), iter(BERT_SPECIALS)).tokens == tuple(pieces)
+    assert ByteBPE(iter([("a", "b")]), iter(["<|e|>"])).tokens[0] == "<|e|>"
+
+
+def test_a_tokenizer_says_what_it_is():
+    assert repr(wordpiece()).startswith("WordPiece(20 tokens, special: ('[PAD]',")
+
+
+def test_a_vocabulary_file_may_have_a_mark_in_front_and_blank_lines_at_the_end(tmp_path):
+    plain = "\n".join([*BERT_SPECIALS, "gold", "##en"])
+    (tmp_path / "vocab.txt").write_text("\ufeff" + plain + "\n\n", encoding="utf-8")
+    assert read_wordpieces(tmp_path / "vocab.txt").encode("golden") == [5, 6]
+    (tmp_path / "vocab.txt").write_text(plain.replace("gold", "\ngold"), encoding="utf-8")
+    with pytest.raises(ValueError, match="line 6 of vocab.txt is empty: the number of a line is the id"):
+        read_wordpieces(tmp_path / "vocab.txt")
+
+
+def gpt2_files(folder, vocabulary, merges):
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(merges) + "\n", encoding="utf-8")
+    return folder / "vocab.json", folder / "merges.txt"
+
+
+def test_the_order_of_ids_is_that_of_the_files(tmp_path):
+    """GPT-2's own order: bytes, merges, and the special token last."""
+    tokens = [*BYTE_TO_CHAR.values(), "ab", "##", "<|endoftext|>"]
+    files = gpt2_files(tmp_path, {t: i for i, t in enumerate(tokens)}, ["#version: 0.2", "a b", "# #"])
+    tokenizer = read_byte_bpe(*files, pad="<|endoftext|>")
+    assert tokenizer.specials == ("<|endoftext|>",) and tokenizer.id("<|endoftext|>") == tokenizer.pad == 258
+    assert tokenizer.encode("ab##!<|endoftext|>", specials=True) == [256, 257, 0, 258]
+    save_tokenizer(tokenizer, tmp_path / "t.json")
+    back = load_tokenizer(tmp_path / "t.json")
+    assert back.ids == tokenizer.ids and back.pad == 258
+
+
+@pytest.mark.parametrize("merges", [["a b", "ab"], ["a b c"], ["a b", "", "b c"]])
+def test_files_of_gpt2_that_are_not_whole_are_refused(tmp_path, merges):
+    tokens = [*BYTE_TO_CHAR.values(), "ab"]
+    with pytest.raises(ValueError, match="no whole vocabulary: each line of the merges needs two tokens"):
+        read_byte_bpe(*gpt2_files(tmp_path, {t: i for i, t in enumerate(tokens)}, merges))
+    with pytest.raises(ValueError, match="the 257 tokens the ids from 0 on"):
+        read_byte_bpe(*gpt2_files(tmp_path, {t: i + 1 for i, t in enumerate(tokens)}, ["a b"]))
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path):
+    class Mine(ByteBPE):
+        pass
+
+    with pytest.raises(ValueError, match="a Mine could not be read back: save a ByteBPE or a WordPiece or a Unigram"):
+        save_tokenizer(Mine([]), tmp_path / "t.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_with_a_key_too_many_or_too_deep_is_refused(tmp_path):
+    from lrm_utils.models.bpe_and_wordpiece import digest
+
+    state = dict(byte_bpe().state, extra=1)
+    (tmp_path / "t.json").write_text(json.dumps({"kind": "ByteBPE", "sha256": digest(state), "state": state}))
+    with pytest.raises(ValueError, match="t.json is no whole tokenizer file.*extra"):
+        load_tokenizer(tmp_path / "t.json")
+    (tmp_path / "t.json").write_text("[" * 200_000)
+    with pytest.raises(ValueError, match="t.json is no whole tokenizer file"):
+        load_tokenizer(tmp_path / "t.json")
+
+
+def test_someone_elses_unfinished_file_is_left_alone(tmp_path):
+    (tmp_path / "t.json.partial").write_text("another's")
+    save_tokenizer(byte_bpe(), tmp_path / "t.json")
+    assert (tmp_path / "t.json.partial").read_text() == "another's"
