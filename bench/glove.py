@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from glove_quality import WINDOW, D, paragraphs
-from record import save
+from record import clock, save, summary
 from threadpoolctl import threadpool_limits
 
 from lrm_utils import data, evaluate
@@ -32,18 +32,6 @@ from lrm_utils.text import Vocab, WordVectors
 
 THREADS, REPEATS, EPOCHS, SHORT = {"ours": [1], "reference": [1, 2]}, 5, 15, 2
 ALPHA, RATE, X_MAXES = 0.75, 0.05, (10.0, 100.0)
-
-
-def clock(work, *arguments, **options) -> tuple[float, object]:
-    """The seconds that some work takes, and what it returns."""
-    begin = time.perf_counter()
-    result = work(*arguments, **options)
-    return time.perf_counter() - begin, result
-
-
-def summary(taken: list[float]) -> dict[str, float]:
-    """The median of several times, with the range."""
-    return {name: round(f(taken), 3) for name, f in (("median", statistics.median), ("min", min), ("max", max))}
 
 
 class Reference:

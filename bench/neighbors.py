@@ -15,11 +15,10 @@ machine was busy with at the start. About two minutes on two idle cores; on busy
 
 import os
 import statistics
-import time
 
 import numpy as np
 import torch
-from record import save
+from record import clock, save, summary
 from threadpoolctl import threadpool_limits
 
 from lrm_utils import data
@@ -51,26 +50,14 @@ def plain_product(space: WordSpace, ids: np.ndarray, k: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def clock(work) -> float:
-    """The seconds that some work takes."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
-
-
-def summary(taken: list[float]) -> dict[str, float]:
-    """The median of several times, with the range."""
-    return {name: round(f(taken), 3) for name, f in (("median", statistics.median), ("min", min), ("max", max))}
-
-
 def compare(space: WordSpace, table: torch.Tensor, keyed, ids: np.ndarray) -> dict[str, dict]:
     """Seconds for all queries with one thread and with two; every way once a round."""
     words, scale = [space.vocab.words[i] for i in ids], QUERIES / LOOPED
     ways = {
-        "d2l's loop": lambda: scale * clock(lambda: d2l_loop(table, ids[:LOOPED], K)),
-        "gensim's loop": lambda: scale * clock(lambda: [keyed.most_similar(w, topn=K) for w in words[:LOOPED]]),
-        "plain product": lambda: clock(lambda: plain_product(space, ids, K)),
-        "ours": lambda: clock(lambda: nearest(space, space.unit[ids], K, ids[:, None])),
+        "d2l's loop": lambda: scale * clock(lambda: d2l_loop(table, ids[:LOOPED], K))[0],
+        "gensim's loop": lambda: scale * clock(lambda: [keyed.most_similar(w, topn=K) for w in words[:LOOPED]])[0],
+        "plain product": lambda: clock(lambda: plain_product(space, ids, K))[0],
+        "ours": lambda: clock(lambda: nearest(space, space.unit[ids], K, ids[:, None]))[0],
     }
     nearest(space, space.unit[ids[:10]], K)  # once unmeasured, each
     plain_product(space, ids[:BLOCK], K)
@@ -97,7 +84,7 @@ def by_batch(space: WordSpace, ids: np.ndarray) -> list[list[float]]:
     for size in BATCHES:
         rounds = max(1, min(30, 300 // size))
         taken = [
-            clock(lambda part=ids[:size]: nearest(space, space.unit[part], K, part[:, None])) for _ in range(rounds)
+            clock(lambda part=ids[:size]: nearest(space, space.unit[part], K, part[:, None]))[0] for _ in range(rounds)
         ]
         found.append([size, round(1000 * statistics.median(taken) / size, 3)])
     return found
@@ -110,7 +97,7 @@ def main() -> None:
     ids = np.random.default_rng(0).choice(100_000, QUERIES, replace=False)
     load = round(os.getloadavg()[0], 1)
     results = compare(space, table, keyed, ids)
-    whole = round(clock(lambda: d2l_loop(table, ids, K)), 3)
+    whole = round(clock(lambda: d2l_loop(table, ids, K))[0], 3)
     ours = nearest(space, space.unit[ids], K, ids[:, None])[0]
     same = {"d2l's loop": d2l_loop(table, ids[:LOOPED], K), "plain product": plain_product(space, ids, K)}
     settings = {"words": len(space.vocab), "D": table.shape[1], "queries": QUERIES, "k": K, "repeats": REPEATS}

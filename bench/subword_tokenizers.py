@@ -20,12 +20,11 @@ import hashlib
 import json
 import re
 import statistics
-import time
 from collections import Counter, defaultdict
 from importlib.metadata import version
 
 import numpy as np
-from record import save
+from record import clock, save, summary
 from tokenizers import BertWordPieceTokenizer, Tokenizer, models, pre_tokenizers, trainers
 
 from lrm_utils import data
@@ -44,18 +43,6 @@ from lrm_utils.models.bpe_and_wordpiece import (
 MERGES, REPEATS, LINES = 8_000, 5, 10_000
 WHITESPACE = re.compile(r"\w+|[^\w\s]+")
 VOCABULARY = data.minilm_folder() / "vocab.txt"
-
-
-def clock(work) -> tuple[float, object]:
-    """The seconds that some work takes, and what comes out of it."""
-    begin = time.perf_counter()
-    found = work()
-    return time.perf_counter() - begin, found
-
-
-def summary(taken: list[float]) -> dict[str, float]:
-    """The median of several times, with the range."""
-    return {name: round(f(taken), 3) for name, f in (("median", statistics.median), ("min", min), ("max", max))}
 
 
 def in_turn(works: dict) -> tuple[dict[str, dict], dict]:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from gensim.models import Word2Vec as Gensim
-from record import import_d2l, save
+from record import clock, import_d2l, save, summary
 from torch import nn
 
 from lrm_utils import data, text
@@ -69,26 +69,14 @@ def library_options(architecture: str, objective: str) -> dict[str, int]:
     return {"sg": int(architecture == "skip-gram"), "negative": 0 if tree else K, "hs": int(tree)}
 
 
-def clock(work) -> float:
-    """The seconds that some work takes."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
-
-
 def gensim(model: Gensim, lines: list[list[str]], epochs: int) -> float:
     """Train it; the seconds for an epoch."""
-    return clock(lambda: model.train(lines, total_examples=model.corpus_count, epochs=epochs)) / epochs
+    return clock(lambda: model.train(lines, total_examples=model.corpus_count, epochs=epochs))[0] / epochs
 
 
 def ours(ids: list[np.ndarray], vocab: Vocab, epochs: int, **options) -> float:
     """Train ours; the seconds for an epoch."""
-    return clock(lambda: train(ids, vocab, D=D, window=WINDOW, k=K, epochs=epochs, **options)) / epochs
-
-
-def summary(taken: list[float]) -> dict[str, float]:
-    """The median of several times, with the range."""
-    return {name: round(f(taken), 3) for name, f in (("median", statistics.median), ("min", min), ("max", max))}
+    return clock(lambda: train(ids, vocab, D=D, window=WINDOW, k=K, epochs=epochs, **options))[0] / epochs
 
 
 def in_turn(works: dict, repeats: int) -> dict[str, dict[str, float]]:
@@ -112,8 +100,8 @@ def speed(corpus: str) -> tuple[dict, dict]:
     works["gensim"]()  # once unmeasured: the first run of each loads its libraries
     works["ours"]()
     prepare = {
-        "ours": lambda: clock(lambda: encode(lines, min_count)),
-        "gensim": lambda: clock(lambda: prepared(lines, min_count, sample)),
+        "ours": lambda: clock(lambda: encode(lines, min_count))[0],
+        "gensim": lambda: clock(lambda: prepared(lines, min_count, sample))[0],
     }
     return in_turn(works, REPEATS), in_turn(prepare, 3)
 
@@ -172,7 +160,7 @@ def d2l_epochs(repeats: int) -> dict[str, dict]:
 
     net = D2lNet(len(vocab))
     optimizer = torch.optim.Adam(net.parameters(), lr=0.002)
-    taken = [clock(epoch) for _ in range(repeats)]
+    taken = [clock(epoch)[0] for _ in range(repeats)]
     return {"epoch": summary(taken), "prepare": round(preparing, 2), "centers": len(centers)}
 
 
@@ -183,7 +171,7 @@ def growth() -> dict[str, list]:
 
     def median(documents, vocab, sample):
         return round(
-            statistics.median(clock(lambda: train(documents, vocab, epochs=1, sample=sample)) for _ in "123"), 3
+            statistics.median(clock(lambda: train(documents, vocab, epochs=1, sample=sample))[0] for _ in "123"), 3
         )
 
     ends, total = np.cumsum([len(line) for line in ids]), sum(map(len, ids))
