@@ -1,12 +1,14 @@
 """fastText beside the library of its authors: the classifier, the word vectors, and the cost of many labels.
 
-    python bench/fasttext_peers.py          measure everything and write the record fasttext_peers
+    python bench/fasttext_peers.py                measure everything and write the record fasttext_peers
+    python bench/fasttext_peers.py presidents     measure a part anew: labels, classifier, presidents or vectors
 
 The classifier: the same words of the same reviews, pairs of words, two million buckets, width 10, five passes, rate
 0.5, for both; seconds run from the words in memory (for the library: from a file with the words) to the trained model,
 so counting and hashing are in them. TF-IDF with logistic regression (scikit-learn) stands beside them. The vectors: the
 speeches, width 100, window 5, five noise words, 200,000 buckets, sample 1e-3, five passes; word2vec is the trainer of
-chapter 2 with the same learning rate as our fastText, and with twice that; agreement with GloVe is on all known words.
+chapter 2 with the learning rate of our fastText, and both are run with twice that; agreement with GloVe is on all known
+words.
 Ways take turns within a round. Ours and gensim take one thread. The library takes one, two, and twelve, its default:
 each of its threads fills a tenth of the table with random numbers, so with fewer than eleven a part of the table stays
 as memory was, and its scores are those of twelve. About a quarter of an hour on an idle machine, with fasttext 0.9.3
@@ -15,6 +17,7 @@ and gensim 4.4.
 
 import os
 import statistics
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -26,8 +29,9 @@ from gensim.models import FastText as Gensim
 from record import clock, save, summary
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
 
-from lrm_utils import data, evaluate, text
+from lrm_utils import data, evaluate, records, text
 from lrm_utils.models.fasttext import (
     Softmax,
     Subwords,
@@ -46,6 +50,11 @@ CLASSIFIER = {"dim": 10, "lr": 0.5, "epoch": 5, "wordNgrams": 2, "bucket": 2_000
 VECTORS = {"dim": 100, "ws": 5, "neg": 5, "minCount": 5, "bucket": 200_000, "t": 1e-3, "epoch": 5, "lr": 0.05}
 RATE = 0.025
 THREADS = {"one thread": 1, "two threads": 2, "twelve threads": 12}
+
+
+def words_and_pairs(words: list[str]) -> list[str]:
+    """What a linear classifier reads of a text: the same as fastText, unhashed."""
+    return words + [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
 
 
 def library_labels(model, documents: list[list[str]]) -> np.ndarray:
@@ -82,7 +91,7 @@ def classifiers(source: str, folder: Path) -> dict:
             times[f"library, {name}"].append(seconds)
         guess = library_labels(model, parts["test"])
         found["library"]["accuracy"].append(round(float((guess == labels["test"]).mean()), 4))
-    tfidf = TfidfVectorizer(analyzer=lambda words: words + [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)])
+    tfidf = TfidfVectorizer(analyzer=words_and_pairs)
     linear = LogisticRegression(C=10, max_iter=1000).fit(tfidf.fit_transform(parts["train"]), labels["train"])
     score = linear.score(tfidf.transform(parts["test"]), labels["test"])
     return found | {
@@ -114,7 +123,10 @@ def presidents(folder: Path) -> dict:
                 fasttext.train_supervised(str(path), thread=12, seed=seed, verbose=0, **options), test
             )
             found[f"library, {name}"].append(round(float((guess == labels[:cut]).mean()), 4))
-    return found
+    tfidf = TfidfVectorizer(analyzer=words_and_pairs, sublinear_tf=True)
+    linear = LinearSVC(C=0.5).fit(tfidf.fit_transform(train), labels[cut:])
+    score = linear.score(tfidf.transform(test), labels[:cut])
+    return found | {"tf-idf, linear": [round(float(score), 4)]}
 
 
 def scores(vectors: WordVectors) -> dict[str, float]:
@@ -150,6 +162,7 @@ def word_vectors(folder: Path) -> dict:
         "library": from_library,
         "gensim": from_gensim,
         "word2vec": lambda seed: train_word2vec(documents, vocab, lr=RATE, seed=seed).vectors.matrix,
+        "ours, twice the rate": lambda seed: train_fasttext(documents, subwords, lr=2 * RATE, seed=seed).vectors.matrix,
         "word2vec, twice the rate": lambda seed: (
             train_word2vec(documents, vocab, lr=2 * RATE, seed=seed).vectors.matrix
         ),
@@ -182,7 +195,7 @@ def placed(vectors: WordVectors, counts: dict[str, int], glove: WordVectors) -> 
 
 def label_cost() -> dict:
     """Milliseconds for a step on 32 texts as the labels grow, softmax and tree; counts fall off as words' do."""
-    found = {"counts": list(LABELS), "softmax": [], "tree": []}
+    found = {"counts": list(LABELS), "softmax": [], "tree": [], "turns": []}
     for C in LABELS:
         counts = np.maximum(1, 1e6 / np.arange(1, C + 1)).astype(int)
         labels = torch.as_tensor(np.random.default_rng(0).choice(C, 32, p=counts / counts.sum()))
@@ -191,19 +204,27 @@ def label_cost() -> dict:
             W = torch.zeros(objective.rows, 30)
             taken = [clock(objective.step, h, W, labels, 0.1)[0] for _ in range(rounds)]
             found[name].append(round(1e3 * statistics.median(taken), 4))
+        found["turns"].append(round(float(np.average(objective.tree.lengths, weights=counts)), 2))
     return found
 
 
-if __name__ == "__main__":
+def main(parts: list[str]) -> None:
+    """Measure the parts that are named, or all; parts that are not keep what the record has."""
     torch.set_num_threads(1)
     load = round(os.getloadavg()[0], 1)
-    with tempfile.TemporaryDirectory() as folder:
-        results = {"labels": label_cost(), "classifier": {}}
-        for source in ("mr", "imdb"):
-            results["classifier"][source] = classifiers(source, Path(folder))
-            print(source, results["classifier"][source], flush=True)
-        results["presidents"] = presidents(Path(folder))
-        print(results["presidents"], flush=True)
-        results["vectors"] = word_vectors(Path(folder))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        works = {
+            "labels": label_cost,
+            "classifier": lambda: {source: classifiers(source, folder) for source in ("mr", "imdb")},
+            "presidents": lambda: presidents(folder),
+            "vectors": lambda: word_vectors(folder),
+        }
+        old = {} if not parts else records.load("fasttext_peers")
+        results = {part: work() if not parts or part in parts else old[part] for part, work in works.items()}
     settings = {"classifier": CLASSIFIER, "vectors": VECTORS, "rate": RATE}
     save("fasttext_peers", load=load, settings=settings, **results)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

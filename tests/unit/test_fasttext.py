@@ -286,3 +286,57 @@ def test_the_tree_has_a_row_for_each_inner_node():
     counts = np.array([5, 4, 3, 2, 1])
     assert Tree(counts).rows == 4 and Softmax(counts).rows == 5
     assert torch.equal(Tree(counts).tree.lengths, huffman(counts).lengths)
+
+
+@pytest.mark.parametrize("labels", [["good", "bad"], [0.5, 1.5], [True, False], [-1, 1]])
+def test_labels_that_are_no_numbers_of_classes_are_refused(labels):
+    features = TextFeatures(VOCAB, 100)
+    with pytest.raises(ValueError, match="number the classes first"):
+        train_classifier(features.bags([["gold"], ["help"]]), labels, features)
+
+
+def test_bags_of_other_features_are_refused_in_training_and_in_use():
+    small, large = TextFeatures(VOCAB, 2), TextFeatures(VOCAB, 100_000)
+    texts = [["gold", "coin"], ["help", "helps"]]
+    with pytest.raises(ValueError, match="with the features that the classifier was trained with"):
+        train_classifier(large.bags(texts), [1, 0], small)
+    model = train_classifier(small.bags(texts), [1, 0], small)
+    with pytest.raises(ValueError, match="with the features that the classifier was trained with"):
+        model.predict(large.bags(texts))
+
+
+def test_a_string_is_no_list_of_words():
+    with pytest.raises(ValueError, match="split it first"):
+        TextFeatures(VOCAB, 100).bags(["gold coin"])
+    model = FastText(Subwords(VOCAB, 50), torch.zeros(len(VOCAB) + 50, 4), None, [])
+    with pytest.raises(ValueError, match="a list of words was expected"):
+        model.vectors_of("help")
+
+
+def test_a_generator_of_texts_is_read_once_and_whole():
+    features, texts = TextFeatures(VOCAB, 100), [["gold"], ["help", "coin"]]
+    assert torch.equal(features.bags(d for d in texts).rows, features.bags(texts).rows)
+
+
+def test_nothing_cannot_be_packed_and_buckets_are_whole():
+    with pytest.raises(ValueError, match="nothing to pack"):
+        Bags.pack([])
+    with pytest.raises(ValueError, match="a whole number"):
+        Subwords(VOCAB, 1e6)
+
+
+@pytest.mark.parametrize("batch", [4, 200])
+def test_a_large_batch_learns_as_a_small_one_does(batch):
+    texts, labels = labeled(600)
+    features = TextFeatures(VOCAB, 5000)
+    bags = features.bags(texts)
+    model = train_classifier(bags, labels, features, batch=batch, lr=1.0, epochs=40)
+    assert (model.predict(bags) == labels).mean() > 0.98
+
+
+def test_predicting_in_blocks_changes_nothing():
+    texts, labels = labeled()
+    features = TextFeatures(VOCAB, 5000)
+    bags = features.bags([*texts, []])
+    model = train_classifier(features.bags(texts), labels, features, epochs=3)
+    assert (model.predict(bags, block=7) == model.log_probabilities(bags).argmax(1).numpy()).all()
