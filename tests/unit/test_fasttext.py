@@ -340,3 +340,53 @@ def test_predicting_in_blocks_changes_nothing():
     bags = features.bags([*texts, []])
     model = train_classifier(features.bags(texts), labels, features, epochs=3)
     assert (model.predict(bags, block=7) == model.log_probabilities(bags).argmax(1).numpy()).all()
+
+
+def rates_of(batch, texts=100):
+    """The rates that a classifier is moved with, in the order of its steps."""
+    rates = []
+
+    class Watching(Softmax):
+        def step(self, h, W, labels, rate):
+            rates.append(rate)
+            return torch.zeros_like(h)
+
+    features = TextFeatures(VOCAB, 100)
+    bags = features.bags([["gold"], ["help"]] * (texts // 2))
+    train_classifier(bags, [1, 0] * (texts // 2), features, objective=Watching, epochs=1, batch=batch, lr=1.0)
+    return rates
+
+
+def test_a_step_is_never_longer_than_for_32_texts():
+    assert rates_of(100) == pytest.approx([0.32])
+    assert rates_of(25) == pytest.approx([1, 0.75, 0.5, 0.25])
+
+
+def test_another_seed_gives_another_classifier_and_the_start_has_the_width_of_the_program():
+    features, D = TextFeatures(VOCAB, 50_000), 4
+    bags = features.bags([["gold"], ["help"]])
+    first, again, other = (train_classifier(bags, [1, 0], features, D=D, seed=s).E for s in (0, 0, 1))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert 0.99 / D < first[20:].abs().max() <= 1 / D  # rows that no text has touched
+
+
+def test_exponent_sample_and_width_of_the_start_reach_the_trainer(monkeypatch):
+    told, seen = [], []
+
+    def noise(counts, k, shared, exponent, seed):
+        told.append((k, exponent, seed))
+        return NegativeSampling(counts, k, shared, exponent, seed)
+
+    def cut(tokens, *rest):
+        seen.append(len(tokens))
+        return blocks(tokens, *rest)
+
+    monkeypatch.setattr("lrm_utils.models.fasttext.NegativeSampling", noise)
+    monkeypatch.setattr("lrm_utils.models.fasttext.blocks", cut)
+    documents, subwords = tiny_documents(), Subwords(VOCAB, 50_000)
+    model = train_fasttext(documents, subwords, D=8, k=3, epochs=1, exponent=0.5, sample=None, seed=7)
+    assert told == [(3, 0.5, 7)] and seen == [sum(map(len, documents))]
+    train_fasttext(documents, subwords, D=8, epochs=1, sample=1e-3)
+    assert seen[1] < seen[0] / 2
+    untouched = np.setdiff1d(np.arange(len(VOCAB) + 50_000), subwords.bags.rows.numpy())
+    assert 0.99 / 8 < model.Z[untouched].abs().max() <= 1 / 8
