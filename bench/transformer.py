@@ -36,7 +36,7 @@ from lrm_utils.models.transformer import (
 )
 
 SHAPES = [dict(B=n, T=2048 // n, D=128, H=4, F=512, layers=4) for n in (16, 8, 4)]
-DROPOUTS, THREADS, REPEATS = (0.0, 0.1), (1, 2), 15
+DROPOUTS, THREADS, REPEATS = (0.0, 0.1), (1,), 15
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 B, D, H, WINDOW, KERNEL = 1, 128, 4, 32, 3
 LOOKUP_WIDTHS, LOOKUP_STEPS, LOOKUP_SEEDS = (8, 32, 128, 512), 200, 3
