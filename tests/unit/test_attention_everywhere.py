@@ -247,6 +247,19 @@ def test_every_classifier_learns_a_word_that_decides(name):
     assert not model.training
 
 
+def test_each_pass_has_an_order_of_its_own(monkeypatch):
+    seeds, shuffle = [], ae.batches
+
+    def spied(*arguments, seed=None, **options):
+        seeds.append(seed)
+        return shuffle(*arguments, seed=seed, **options)
+
+    monkeypatch.setattr(ae, "batches", spied)
+    ae.train_classifier(classifiers()["words"], DOCUMENTS, np.array([1, 0, 1]), epochs=3, batch_size=2)
+    ae.train_reader(readers()[0], ITEMS, VOCAB, epochs=3, batch_size=1)
+    assert seeds == [0, 1, 2, 0, 1, 2]
+
+
 def test_the_loss_of_a_model_that_knows_nothing_is_log_2():
     model = classifiers()["two levels"]
     torch.nn.init.zeros_(model.output.weight)
