@@ -55,9 +55,9 @@ def figure(
                 ax.set_xlabel(ax.get_xlabel() or x)
                 ax.set_ylabel(ax.get_ylabel() or y)
             if columns == 1:
-                axes.set_title(title)
+                axes.set_title(title, wrap=True)  # a title that is too long goes on in the next line
             else:
-                fig.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+                fig.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", wrap=True)
             _show(fig, alt)
         finally:
             plt.close(fig)

@@ -71,3 +71,15 @@ def test_labels_of_words_avoid_each_other(monkeypatch, shown):
     plot.words(points, [f"word{i}" for i in range(12)], "t", ALT)
     assert len(boxes) == 12
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_title_too_long_for_the_figure_goes_on_in_the_next_line(shown, monkeypatch, columns):
+    drawn = []
+    monkeypatch.setattr(plot, "_show", lambda fig, alt: drawn.append((fig.canvas.draw(), fig)[1]))
+    with plot.figure("a finding that takes many words " * 4, ALT, columns=columns):
+        pass
+    fig = drawn[0]
+    title = fig.axes[0].title if columns == 1 else fig._suptitle
+    title = next(t for t in (fig.axes[0]._left_title, title) if t.get_text())
+    assert title.get_window_extent().x1 <= fig.bbox.x1 + 1
