@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from lrm_utils.models.transformer import (
     MultiHeadAttention,
     Stack,
-    attend,
+    fast_attention,
     scaled_dot_product,
     windowed_attention,
     xavier,
@@ -127,7 +127,7 @@ def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor,
 
 ATTENTIONS = {
     "explicit": lambda q, k, v: scaled_dot_product(q, k, v)[0],
-    "fast": attend,
+    "fast": fast_attention,
 }
 
 
@@ -204,7 +204,7 @@ def layers() -> dict:
     gru, lstm = nn.GRU(D, D, batch_first=True), nn.LSTM(D, D, batch_first=True)
 
     def step_by_step(x):
-        with torch.backends.mkldnn.flags(enabled=False):  # without oneDNN's kernel for all steps at once
+        with torch.backends.mkldnn.flags(enabled=False):  # without oneDNN's kernel for all steps in one call
             return lstm(x)[0]
 
     return {
@@ -257,7 +257,8 @@ def lookup(D, kind, how, rate, steps=LOOKUP_STEPS, seed=0, B=64, S=16) -> float:
     """Learn to find the key that belongs to a query; the mean loss of the last tenth of the steps.
 
     Each query is a fixed random matrix times one of S random keys; the values are fair coins, and the attention must
-    return that of the right key. Guessing costs log 2 = 0.693.
+    return that of the right key. Looking at all 16 alike costs 0.661, a little less than log 2: the right one is among
+    them.
     """
     random = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)

@@ -38,12 +38,6 @@ def causal_mask(T, past=0, device=None):
     return torch.ones(T, past + T, dtype=torch.bool, device=device).tril(past)
 
 
-def window_mask(T, w, device=None):
-    """True where two positions are at most w apart: (T, T)."""
-    place = torch.arange(T, device=device)
-    return (place[:, None] - place).abs() <= w
-
-
 def both(allowed, causal, q, k):
     """What `allowed` and a causal mask allow together; None where nothing is forbidden."""
     T, S = q.shape[-2], k.shape[-2]
@@ -67,15 +61,15 @@ def drop(x, p):
 
 
 class Dropout(nn.Dropout):
-    """Dropout in training; half of what nn.Dropout costs on a CPU is drawing bits it wastes."""
+    """Dropout in training, from a quarter of the random numbers nn.Dropout draws on a CPU."""
 
     def forward(self, x):
         """x, some of whose entries are 0 in training."""
         return drop(x, self.p) if self.training and self.p else x
 
 
-def attend(q, k, v, allowed=None, causal=False, dropout=0.0):
-    """The fast path: `scaled_dot_product` that, without dropout, never stores the weights."""
+def fast_attention(q, k, v, allowed=None, *, causal=False, dropout=0.0):
+    """The fast path: `scaled_dot_product` that, without dropout, need not store the weights."""
     T, S = q.shape[-2], k.shape[-2]
     if allowed is None and not dropout and (not causal or T in (1, S)):  # no mask to build
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal and T > 1)
@@ -107,8 +101,9 @@ class Heads(nn.Module):
         if last - first < 3:
             rows = slice(first * D, last * D)
             W, b = W[rows], b if b is None else b[rows]
-        heads = F.linear(x, W, b).unflatten(-1, (last - first, self.H, D // self.H))
-        return heads.permute(2, 0, 3, 1, 4).unbind()
+        heads = F.linear(x, W, b)  # (B, T, n D), n = 3 if all are asked
+        heads = heads.unflatten(-1, (last - first, self.H, D // self.H))  # (B, T, n, H, D / H)
+        return heads.permute(2, 0, 3, 1, 4).unbind()  # n times (B, H, T, D / H)
 
     def join(self, heads):
         """The heads side by side again, and mixed: (B, H, T, D / H) to (B, T, D)."""
@@ -122,8 +117,21 @@ def remember(cache, **new):
     return [cache[name] for name in new]
 
 
+def for_heads(allowed):
+    """A mask (B, T, S) as (B, 1, T, S); None and (B, H, T, S) stay as they are."""
+    if allowed is None or allowed.ndim == 4:
+        return allowed
+    if allowed.ndim != 3:
+        shape = tuple(allowed.shape)
+        raise ValueError(
+            f"allowed is {shape}, not (B, T, S): write mask[None] if all "
+            "sentences share it, mask[:, None] if all queries of a sentence do"
+        )
+    return allowed[:, None]
+
+
 class MultiHeadAttention(Heads):
-    """H attentions at once; `allowed` (True: may look) fits (B, T, S), or (B, H, T, S)."""
+    """H attentions at once; `allowed` (True: may look) is (B, T, S) or (B, H, T, S)."""
 
     def __init__(self, D, H, dropout=0.0, bias=True):
         super().__init__(D, H, bias)
@@ -137,16 +145,18 @@ class MultiHeadAttention(Heads):
         else:  # a memory, or its keys and values
             (q,) = self.split(query, 0, 1)
             k, v = memory if isinstance(memory, tuple) else self.split(memory, 1, 3)
-        return q, k, v, allowed if allowed is None or allowed.ndim != 3 else allowed[:, None]
+        return q, k, v, for_heads(allowed)
 
     def forward(self, query, memory=None, allowed=None, causal=False, cache=None):
         """What each query (B, T, D) finds in the memory (B, S, D), or among the queries."""
         parts = self.parts(query, memory, allowed, cache)
-        return self.join(attend(*parts, causal, self.dropout * self.training))
+        dropout = self.dropout * self.training
+        return self.join(fast_attention(*parts, causal=causal, dropout=dropout))
 
     def weights(self, query, memory=None, allowed=None, causal=False, cache=None):
         """How much each query looks at each position: (B, H, T, S), by the explicit version."""
-        q, k, v, allowed = self.parts(query, memory, allowed, cache and dict(cache))
+        cache = None if cache is None else dict(cache)  # the caller's stays as it is
+        q, k, v, allowed = self.parts(query, memory, allowed, cache)
         return scaled_dot_product(q, k, v, both(allowed, causal, q, k))[1]
 
 
@@ -201,7 +211,7 @@ class Embedding(nn.Module):
         return self.dropout(self.positions(self.tokens(ids) * self.factor, start))
 
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
 
 
 class FeedForward(nn.Module):
@@ -341,8 +351,7 @@ class Transformer(EncoderDecoder):
     def forward(self, source, source_lengths, target_in):
         """The logits (B, T, V) after each token of the target, all at once."""
         memory, allowed = self.encode(source, source_lengths)
-        x = self.decoder(self.target(target_in), None, True, memory, allowed)
-        return self.output(x)
+        return self.output(self.decoder(self.target(target_in), causal=True, memory=memory, memory_allowed=allowed))
 
     def start(self, source, source_lengths):
         """Read the sources; the state has their keys and values, and room for the target's."""
@@ -360,7 +369,7 @@ class Transformer(EncoderDecoder):
         caches = [{name: state[f"{name}{i}"] for name in ("k", "v")} for i in layers]
         memory = [(state[f"memory_k{i}"], state[f"memory_v{i}"]) for i in layers]
         x = self.target(tokens[:, None], start=caches[0]["k"].shape[2])
-        x = self.decoder(x, None, True, memory, state.get("allowed"), caches)
+        x = self.decoder(x, causal=True, memory=memory, memory_allowed=state.get("allowed"), caches=caches)
         state |= {f"{name}{i}": caches[i][name] for name in ("k", "v") for i in layers}
         return self.output(x)[:, 0], state
 
@@ -387,6 +396,12 @@ def attention_weights(model, *inputs, **options):
     return found
 
 
+def window_mask(T, w, device=None):
+    """True where two positions are at most w apart: (T, T)."""
+    place = torch.arange(T, device=device)
+    return (place[:, None] - place).abs() <= w
+
+
 def windowed_attention(q, k, v, w):
     """Attention to the w positions on either side, in blocks of w queries and 3 w keys."""
     (B, H, T, D), rest = q.shape, -q.shape[2] % w
@@ -395,4 +410,4 @@ def windowed_attention(q, k, v, w):
     place = torch.arange(-w, T + rest + w, device=q.device)  # of the keys, with the padding
     keys, queries = place.unfold(0, 3 * w, w)[:, None], place[w:-w].view(-1, w, 1)
     near = ((queries - keys).abs() <= w) & (keys >= 0) & (keys < T)  # (N, w, 3 w)
-    return attend(q, k, v, near.repeat(H, 1, 1)).view(B, H, T + rest, D)[:, :, :T]
+    return fast_attention(q, k, v, near.repeat(H, 1, 1)).view(B, H, T + rest, D)[:, :, :T]

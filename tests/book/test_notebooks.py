@@ -38,6 +38,12 @@ def test_the_recorded_run_is_within_its_budget(path):
 
 
 @each
+def test_no_text_holds_a_tab(path):
+    """A `\\t` in a string that should have been raw turns `\\top` into a tab and `op`."""
+    assert [c.id for c in notebooks.read(path).cells if c.cell_type == "markdown" and "\t" in c.source] == []
+
+
+@each
 def test_the_file_is_small(path):
     assert path.stat().st_size < 700_000
 

@@ -12,9 +12,9 @@ from lrm_utils.models.transformer import (
     Positions,
     Stack,
     Transformer,
-    attend,
     both,
     causal_mask,
+    fast_attention,
     padding_mask,
     scaled_dot_product,
     sinusoidal_positions,
@@ -52,7 +52,7 @@ def test_the_fast_path_equals_the_explicit_one_forward_and_backward(seed, B, H, 
     allowed = allowed if masked else None
     gradients = []
     for compute in (
-        lambda q, k, v: attend(q, k, v, allowed, causal),
+        lambda q, k, v: fast_attention(q, k, v, allowed, causal=causal),
         lambda q, k, v: scaled_dot_product(q, k, v, both(allowed, causal, q, k))[0],
     ):
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -72,7 +72,7 @@ def test_a_row_without_any_key_gives_zeros_and_no_nan_in_either_direction(seed, 
     allowed[0, :, -1] = False
     for dtype in (torch.float32, torch.float64):
         leaves = [x.to(dtype).requires_grad_() for x in (q, k, v)]
-        output = attend(*leaves, allowed, dropout=dropout)
+        output = fast_attention(*leaves, allowed, dropout=dropout)
         assert (output[0, :, -1] == 0).all()
         output.sum().backward()
         assert all(x.grad.isfinite().all() for x in leaves)

@@ -18,11 +18,11 @@ from lrm_utils.models.transformer import (
     Residual,
     Stack,
     Transformer,
-    attend,
     attention_weights,
     both,
     causal_mask,
     drop,
+    fast_attention,
     padding_mask,
     scaled_dot_product,
     sinusoidal_positions,
@@ -117,7 +117,24 @@ def test_unknown_names_and_sizes_get_one_clear_message(build, message):
 def test_a_mask_of_numbers_is_refused():
     x = torch.randn(1, 3, 8)
     with pytest.raises(ValueError, match="allowed is torch.float32, not bool"):
-        MultiHeadAttention(8, 2)(x, allowed=torch.zeros(3, 3))
+        MultiHeadAttention(8, 2)(x, allowed=torch.zeros(1, 3, 3))
+
+
+def test_a_mask_with_two_axes_is_refused_even_where_it_would_fit():
+    heads, x = MultiHeadAttention(8, 2), torch.randn(3, 3, 8)  # as many sentences as queries
+    real = padding_mask(torch.tensor([3, 1, 2]), 3)
+    for run in (heads, heads.weights):
+        with pytest.raises(ValueError, match=r"allowed is \(3, 3\), not \(B, T, S\): write mask\[None\]"):
+            run(x, allowed=real)
+    check.sums_to_one(heads.weights(x, allowed=real[:, None]), allowed=real[:, None, None])
+    check.sums_to_one(heads.weights(x, allowed=window_mask(3, 1)[None]), allowed=window_mask(3, 1))
+    assert torch.equal(heads(x, allowed=real[:, None, None]), heads(x, allowed=real[:, None]))
+
+
+def test_the_options_of_the_fast_path_are_named():
+    q, k, v = torch.randn(3, 1, 2, 3, 4)
+    with pytest.raises(TypeError):
+        fast_attention(q, k, v, None, True)
 
 
 def test_a_causal_mask_needs_a_key_for_each_query():
@@ -209,9 +226,9 @@ def test_inner_dropout_falls_on_attention_weights_and_hidden_units_only_if_asked
 def test_attention_with_dropout_has_the_right_mean():
     q, k, v = torch.randn(3, 1, 2, 4, 8)
     allowed = causal_mask(4)
-    mean = torch.stack([attend(q, k, v, allowed, dropout=0.3) for _ in range(3000)]).mean(0)
+    mean = torch.stack([fast_attention(q, k, v, allowed, dropout=0.3) for _ in range(3000)]).mean(0)
     check.close(mean, scaled_dot_product(q, k, v, allowed)[0], 0.12)
-    mean = torch.stack([attend(q, k, v, causal=True, dropout=0.3) for _ in range(3000)]).mean(0)
+    mean = torch.stack([fast_attention(q, k, v, causal=True, dropout=0.3) for _ in range(3000)]).mean(0)
     check.close(mean, scaled_dot_product(q, k, v, allowed)[0], 0.12)
 
 
@@ -356,6 +373,9 @@ def test_weights_do_not_grow_the_cache():
     heads(x, causal=True, cache=cache)
     assert heads.weights(x[:, :1], causal=True, cache=cache).shape == (2, 2, 1, 4)
     assert cache["k"].shape[2] == 3
+    cache = {}  # nothing written yet: looking must not be the first to write
+    assert heads.weights(x, causal=True, cache=cache).shape == (2, 2, 3, 3)
+    assert cache == {}
 
 
 def test_a_window_wider_than_the_text_is_plain_attention():
