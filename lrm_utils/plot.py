@@ -17,6 +17,7 @@ from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.text import Text
 from PIL import Image
 
 STYLE = Path(__file__).with_name("lrm.mplstyle")
@@ -55,12 +56,27 @@ def figure(
                 ax.set_xlabel(ax.get_xlabel() or x)
                 ax.set_ylabel(ax.get_ylabel() or y)
             if columns == 1:
-                axes.set_title(title, wrap=True)  # a title that is too long goes on in the next line
+                shown = axes.set_title(title)
             else:
-                fig.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", wrap=True)
+                shown = fig.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+            _break_lines(shown)
             _show(fig, alt)
         finally:
             plt.close(fig)
+
+
+def _break_lines(title: Text) -> None:
+    """Let a title that is wider than its figure go on in the next line. (Matplotlib's own `wrap` upsets the layout.)"""
+    fig, lines = title.figure, [""]
+    fig.canvas.draw()
+    for word in title.get_text().split():
+        longer = f"{lines[-1]} {word}".strip()
+        title.set_text(longer)
+        if lines[-1] and title.get_window_extent().x1 > fig.bbox.x1:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    title.set_text("\n".join(lines))
 
 
 def _show(fig, alt: str) -> None:

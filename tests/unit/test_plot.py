@@ -6,6 +6,7 @@ import io
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 from lrm_utils import plot
@@ -74,12 +75,23 @@ def test_labels_of_words_avoid_each_other(monkeypatch, shown):
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_a_title_too_long_for_the_figure_goes_on_in_the_next_line(shown, monkeypatch, columns):
+def test_a_title_too_long_for_the_figure_goes_on_in_the_next_line(monkeypatch, columns):
     drawn = []
     monkeypatch.setattr(plot, "_show", lambda fig, alt: drawn.append((fig.canvas.draw(), fig)[1]))
-    with plot.figure("a finding that takes many words " * 4, ALT, columns=columns):
-        pass
-    fig = drawn[0]
-    title = fig.axes[0].title if columns == 1 else fig._suptitle
-    title = next(t for t in (fig.axes[0]._left_title, title) if t.get_text())
-    assert title.get_window_extent().x1 <= fig.bbox.x1 + 1
+    for title in ("short", "a finding that takes many words " * 4):
+        with plot.figure(title, ALT, columns=columns):
+            pass
+    for fig, lines in zip(drawn, (1, 2), strict=True):
+        title = fig.axes[0].get_title(loc="left") if columns == 1 else fig.get_suptitle()
+        assert title.count("\n") + 1 >= lines and (lines > 1 or "\n" not in title)
+        for text in fig.findobj(Text):
+            assert text.get_window_extent().x1 <= fig.bbox.x1 + 1
+
+
+def test_a_curve_with_any_title_keeps_its_label_inside_the_picture(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plot, "_show", lambda fig, alt: drawn.append((fig.canvas.draw(), fig)[1]))
+    for title in ("short", "a finding that takes many words " * 4):
+        plot.curve({"loss": [3, 2, 1]}, title, ALT, x="step", y="loss per word")
+    for fig in drawn:
+        assert fig.axes[0].yaxis.label.get_window_extent().x0 >= 0
