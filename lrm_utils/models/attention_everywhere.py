@@ -5,6 +5,7 @@ edit that, not this.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lrm_utils import text
 from lrm_utils.models.attention import DotScore, masked_softmax
+from lrm_utils.models.seq2seq import ramp
 from lrm_utils.text import batches, pad
 from lrm_utils.train import fit
 
@@ -29,7 +31,7 @@ def review_words(string, known):
 
 
 def document_of(string, known, longest=40):
-    """A text as sentences, lists of words; a sentence above `longest` words is broken in two."""
+    """A text as sentences, lists of words; those above `longest` words are broken into pieces."""
     if longest < 1:
         raise ValueError(f"sentences of at most {longest} words: at least 1")
     sentences = (review_words(sentence, known) for sentence in text.sentences(string))
@@ -108,18 +110,13 @@ class LastState(nn.Module):
         return self.output(states[torch.arange(len(sizes)), sizes - 1])
 
 
-def warm_up_and_down(step, steps):
-    """The factor on the learning rate: up in 20 steps, then down to 0 on a straight line."""
-    return min(1, (step + 1) / 20) * (1 - step / steps)
-
-
 def classification_loss(model, batch):
     """The cross-entropy of a batch of documents."""
     return F.cross_entropy(model(batch["words"], batch["lengths"]), batch["labels"])
 
 
 def train_classifier(model, documents, labels, epochs, batch_size=32, lr=4e-3, seed=0):
-    """Train on batches of documents of similar length; returns the history."""
+    """Train on documents of similar length; the rate goes up in 20 steps, then down to 0."""
     sizes = [sum(map(len, document)) for document in documents]
 
     def epoch(number):
@@ -134,7 +131,7 @@ def train_classifier(model, documents, labels, epochs, batch_size=32, lr=4e-3, s
         clip=1.0,
         seed=seed,
         steps=epochs * math.ceil(len(documents) / batch_size),
-        schedule=warm_up_and_down,
+        schedule=partial(ramp, warmup=20),
     )
 
 
@@ -284,10 +281,10 @@ def leave_one_out(model, document):
         raise ValueError(f"a document of {S} sentences: to leave one out there must be two")
     batch = {name: x.to(device) for name, x in collate_documents([document]).items()}
     vectors, _ = model.sentences(**batch)  # (S, 2D)
-    logits, weights, states = model.document(vectors[None], torch.tensor([S]))
+    logits, weights, states = model.document(vectors[None], torch.tensor([S], device=device))
     says = model.output(states[0])  # (S, 2)
     rest = vectors[torch.tensor([[j for j in range(S) if j != i] for i in range(S)])]
-    without, _, _ = model.document(rest, torch.full((S,), S - 1))  # (S, 2)
+    without, _, _ = model.document(rest, torch.full((S,), S - 1, device=device))  # (S, 2)
     odds = logits[0, 1] - logits[0, 0]
     votes = weights[0] * (says[:, 1] - says[:, 0])
     return tuple(x.cpu().numpy() for x in (odds, weights[0], votes, odds - (without[:, 1] - without[:, 0])))
@@ -365,7 +362,8 @@ class AttentionOverAttention(AttentionSum):
         scores = dot(u, h)  # (B, T, S)
         both = in_query[..., None] & in_story[:, None]
         alpha = masked_softmax(scores, both, dim=2)  # over the story
-        beta = masked_softmax(scores if self.weighted else 0 * scores, both, dim=1)
+        votes = scores if self.weighted else torch.zeros_like(scores)
+        beta = masked_softmax(votes, both, dim=1)  # over the query
         return alpha, beta.sum(2) / inputs[1][:, None]  # the mean over places of the story
 
     def places(self, *inputs):
@@ -374,7 +372,7 @@ class AttentionOverAttention(AttentionSum):
 
 
 def cloze_loss(model, batch):
-    """The mean of -log p(answer)."""
+    """The mean of -log p(answer); flat below p = 1e-12, where it has no gradient."""
     p = model(*(batch[name] for name in ("story", "story_lengths", "query", "query_lengths")))
     return -p.gather(1, batch["answer"][:, None]).clamp_min(1e-12).log().mean()
 
@@ -394,8 +392,8 @@ def train_reader(model, items, vocab, epochs, batch_size=64, lr=8e-3, seed=0):
         lr=lr,
         clip=1.0,
         seed=seed,
-        schedule=warm_up_and_down,
         steps=epochs * math.ceil(len(items) / batch_size),
+        schedule=partial(ramp, warmup=20),
     )
 
 

@@ -268,12 +268,18 @@ def test_the_loss_of_a_model_that_knows_nothing_is_log_2():
     check.close(ae.classification_loss(model, batch), math.log(2))
 
 
-def test_the_rate_rises_in_20_steps_and_falls_to_0():
-    factors = [ae.warm_up_and_down(step, 100) for step in range(100)]
-    check.close(factors[0], 1 / 20)
-    check.close(factors[19], 0.81)
-    check.close(factors[60], 0.4)
-    assert max(factors) == factors[19] and 0 < factors[-1] < 0.02
+def test_the_rate_rises_in_20_steps_and_falls_to_0(monkeypatch):
+    schedules = []
+    monkeypatch.setattr(ae, "fit", lambda *_, schedule, **__: schedules.append(schedule))
+    ae.train_classifier(classifiers()["words"], DOCUMENTS, np.array([1, 0, 1]), epochs=1)
+    ae.train_reader(readers()[0], ITEMS, VOCAB, epochs=1)
+    assert len(schedules) == 2
+    for schedule in schedules:
+        factors = [schedule(step, 100) for step in range(100)]
+        check.close(factors[0], 1 / 20)
+        check.close(factors[19], 0.81)
+        check.close(factors[60], 0.4)
+        assert max(factors) == factors[19] and 0 < factors[-1] < 0.02
 
 
 def test_log_odds_are_in_the_order_of_the_documents_whatever_the_batch():
@@ -317,6 +323,27 @@ def test_a_vote_is_the_weight_times_what_the_state_says():
     _, _, states = model.document(vectors[None], torch.tensor([3]))
     says = model.output(states[0])
     check.close(votes, weights * (says[:, 1] - says[:, 0]).detach().numpy(), 1e-6)
+
+
+def test_leaving_a_sentence_out_stays_on_the_device_of_the_model():
+    class Elsewhere(torch.nn.Module):  # a model on another device, as far as a machine without a GPU can have one
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1, device="meta"))
+            self.output, self.seen = torch.nn.Identity(), []
+
+        def sentences(self, words, lengths):
+            self.seen += [words.device.type, lengths.device.type]
+            return torch.zeros(3, 2, device="meta"), None
+
+        def document(self, vectors, counts):
+            self.seen += [vectors.device.type, counts.device.type]
+            B, S = vectors.shape[:2]
+            return torch.zeros(B, 2), torch.full((B, S), 1 / S), torch.zeros(B, S, 2)
+
+    model = Elsewhere()
+    ae.leave_one_out(model, DOCUMENTS[2])
+    assert model.seen == ["meta"] * 6
 
 
 def test_one_sentence_cannot_be_left_out():
