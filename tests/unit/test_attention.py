@@ -214,6 +214,15 @@ def test_predictive_windows_follow_the_formula():
     assert weights.count_nonzero() == len(near)
 
 
+@pytest.mark.parametrize("W", [1, 3, 6])
+def test_the_bell_curve_has_a_standard_deviation_of_half_the_window(W):
+    local = at.LocalAttention(at.DotScore(), D, W=W)
+    q, states, allowed = torch.zeros(1, 1, D), torch.randn(1, 17, D), torch.ones(1, 17, dtype=torch.bool)
+    weights = local.weights(q, states, allowed, None)[0, 0, 0]  # of a query that likes all places alike: around 8
+    expected = [math.exp(-((s - 8) ** 2) / (2 * (W / 2) ** 2)) / (2 * W + 1) * (abs(s - 8) <= W) for s in range(17)]
+    assert torch.allclose(weights, torch.tensor(expected), atol=1e-6)
+
+
 def test_the_center_learns_through_the_bell_curve():
     local = at.LocalAttention(at.DotScore(), D, W=2)
     q, states = torch.randn(1, 3, D), torch.randn(1, 9, D)
@@ -235,6 +244,11 @@ def test_links_and_alignment_error_rate_by_hand():
     assert at.alignment_error_rate([at.links(weights)], [gold]) == pytest.approx(1 - 4 / 6)
     assert at.alignment_error_rate([gold, gold], [gold, gold]) == 0
     assert at.alignment_error_rate([{(0, 0)}], [{(1, 1)}]) == 1
+
+
+def test_the_alignment_error_rate_counts_links_and_not_sentences():
+    long, short = {(i, i) for i in range(9)}, {(0, 0)}
+    assert at.alignment_error_rate([long, {(1, 1)}], [long, short]) == pytest.approx(1 - 2 * 9 / 20)
 
 
 def test_alignments_that_cannot_be_compared_are_refused():
@@ -292,6 +306,40 @@ def test_the_value_of_the_sampled_loss_estimates_the_enumerated_one():
     truth = at.hard_loss(model, batch, samples=2, enumerate_all=True)[0].item()
     drawn = np.array([at.hard_loss(model, batch, samples=4)[0].item() for _ in range(200)])
     assert abs(drawn.mean() - truth) < 4.5 * drawn.std() / np.sqrt(len(drawn))
+
+
+@pytest.mark.parametrize("name", ["before", "fed", "next", "local predictive"])
+def test_hard_attention_refuses_decoders_in_which_the_context_of_a_draw_goes_elsewhere(name):
+    _, batch = hard_parts()
+    with pytest.raises(ValueError, match="needs an After decoder with global attention"):
+        at.hard_loss(model_of(name), batch)
+
+
+def test_where_all_places_are_worth_the_same_the_others_leave_a_draw_no_gain():
+    model, batch = hard_parts()
+    model.decoder.join.weight.data[:, :D] = 0  # the context is not heard
+    W = model.decoder.attention.scores[0].W.weight
+    quiet, loud = (
+        torch.autograd.grad(at.hard_loss(model, batch, baseline=baseline)[0], W)[0] for baseline in ("others", "none")
+    )
+    assert quiet.abs().max() < 1e-12
+    assert loud.abs().max() > 1e-4
+
+
+def test_an_unlikely_place_that_is_drawn_after_all_learns_like_any_other(monkeypatch):
+    model, batch = hard_parts()
+    W, drawn = model.decoder.attention.scores[0].W.weight, []
+    W.data *= 150
+
+    def least(weights, samples, replacement):
+        least = weights.masked_fill(weights == 0, 1).min(-1, keepdim=True)
+        drawn.append(least.values)
+        return least.indices.expand(-1, samples)
+
+    monkeypatch.setattr(torch, "multinomial", least)
+    loss = at.hard_loss(model, batch, samples=1, baseline="none")[0]
+    assert drawn[0].max() < 1e-2
+    assert torch.autograd.grad(loss, W)[0].abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,16 @@ def test_the_length_penalty_prefers_the_longer_sentence_when_it_is_strong():
     assert s2s.length_penalty(7, 0.0) == 1.0
 
 
+def test_a_sentence_keeps_its_length_when_another_overtakes_it():
+    """The first has ended after 2 tokens; the second goes on with a fourth one, 4, and is the likelier one."""
+    logits = torch.full((2, 6), -1e9)
+    logits[:, 4] = 0.0
+    total, length = torch.tensor([[0.2, 0.7]]).log(), torch.tensor([[2.0, 3.0]])
+    parents, tokens, logp, lengths = s2s.continuations(total, length, torch.tensor([[True, False]]), logits, 0.0)
+    assert (parents.tolist(), tokens.tolist(), lengths.tolist()) == ([[1, 0]], [[4, PAD]], [[4, 2]])
+    assert torch.allclose(logp, total.flip(1))
+
+
 def test_the_score_of_a_beam_is_not_divided_by_the_penalty():
     _, logp = s2s.beam_search(Scripted(TREE), *ONE, width=2, alpha=1.0, scores=True)
     assert logp.item() == pytest.approx(math.log(0.4))
@@ -210,6 +220,18 @@ def test_search_stops_at_the_limit_and_rows_that_ended_are_padded():
 def test_a_beam_of_no_width_is_refused():
     with pytest.raises(ValueError, match="at least one beginning"):
         s2s.beam_search(Scripted(TREE), *ONE, width=0)
+
+
+@pytest.mark.parametrize("search", [s2s.greedy, s2s.beam_search])
+def test_a_translation_without_room_for_a_token_is_refused(search):
+    with pytest.raises(ValueError, match="limit=0.* at least one token"):
+        search(Scripted(TREE), *ONE, limit=0)
+
+
+def test_log_probabilities_leave_the_scores_as_they_were():
+    logits = torch.zeros(2, 6)
+    s2s.log_probabilities(logits)
+    assert not logits.any()
 
 
 def test_translate_drops_pad_and_eos_and_keeps_the_order_of_the_pairs():
@@ -258,6 +280,29 @@ def test_unroll_feeds_the_models_own_words_back():
     assert not torch.equal(words, inputs[2])
 
 
+class Stubborn(nn.Module):
+    """Always says 5, and remembers what it was given to read."""
+
+    def start(self, source, lengths):
+        self.heard = []
+        return {}
+
+    def step(self, tokens, state, frozen=None):
+        self.heard.append(tokens)
+        return torch.eye(6)[torch.full_like(tokens, 5)], state
+
+
+def test_every_row_draws_at_every_step_whether_it_reads_its_own_word():
+    torch.manual_seed(0)
+    model = Stubborn()
+    s2s.unroll(model, torch.full((400, 1), 4), torch.ones(400), torch.full((400, 9), 4), feed=0.3)
+    own = torch.stack(model.heard, 1) == 5
+    assert not own[:, 0].any(), "nobody has said the first token"
+    share = own[:, 1:].float().mean(0)
+    assert ((share > 0.2) & (share < 0.4)).all()
+    assert 0.04 < (own[:, 1] & own[:, 2]).float().mean() < 0.14, "one step's draw does not tell the next one's"
+
+
 def test_fed_back_words_may_be_kept_from_learning():
     def learned(learn):
         model, inputs = model_and_batch()
@@ -302,6 +347,19 @@ def test_french_needs_as_many_sentences_as_are_asked_for(monkeypatch):
     assert sorted(parts) == [("go",), ("hi",), ("run",)], "a sentence is in one part only, and empty ones in none"
     with pytest.raises(ValueError, match="fra-eng has 3 different"):
         s2s.french(train=3, validation=1, test=0)
+
+
+def test_french_keeps_the_first_translation_of_sentences_that_are_not_too_long_in_parts_of_the_sizes_asked_for(
+    monkeypatch,
+):
+    rows = [("a b", "x y"), ("a b", "x z"), ("a b c", "x"), ("b", "x y z"), *((w, w) for w in "cdefgh")]
+    table = tuple(type("T", (), dict(english=e, french=f))() for e, f in rows)
+    monkeypatch.setattr(s2s.data, "fra_eng", lambda: table)
+    parts, again, other = (s2s.french(4, 1, 2, longest=2, seed=seed) for seed in (0, 0, 1))
+    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [4, 1, 2]
+    found = {pair.source: pair.target for part in (parts.train, parts.validation, parts.test) for pair in part}
+    assert found == {("a", "b"): ("x", "y")} | {(w,): (w,) for w in "cdefgh"}
+    assert parts == again != other
 
 
 def test_a_small_model_learns_a_small_language_by_heart():
