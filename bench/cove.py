@@ -17,10 +17,10 @@ import sys
 
 import numpy as np
 import torch
-from record import FOLDER, save
+from record import run_parts
 
 import lrm_utils as lrm
-from lrm_utils import data, records, text
+from lrm_utils import data, text
 from lrm_utils.data import miniature
 from lrm_utils.models import attention as at
 from lrm_utils.models import cove as cv
@@ -213,13 +213,7 @@ PARTS = {"miniature": in_miniature, "french": in_french}
 def main() -> None:
     """Run the parts and write the record."""
     torch.set_num_threads(1)
-    wanted = sys.argv[1:] or list(PARTS)
-    if unknown := set(wanted) - set(PARTS):
-        sys.exit(f"there is no part {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
-    for name in wanted:
-        result = PARTS[name]()
-        kept = records.load("cove") if (FOLDER / "cove.json").exists() else {}
-        save("cove", **({part: kept[part] for part in PARTS if part in kept} | {name: result}))
+    run_parts("cove", PARTS)
 
 
 if __name__ == "__main__":

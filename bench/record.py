@@ -67,3 +67,14 @@ def save(name: str, **facts) -> None:
     written = json.dumps(record, indent=2, allow_nan=False) + "\n"
     (FOLDER / f"{name}.json").write_text(written)
     print(written, end="")
+
+
+def run_parts(name: str, parts: dict[str, Callable[[], object]], **facts) -> None:
+    """Run the parts that the command line names, or all; each is written when it is done, and the others are kept."""
+    asked, path = sys.argv[1:] or list(parts), FOLDER / f"{name}.json"
+    if unknown := set(asked) - set(parts):
+        sys.exit(f"there is no part {', '.join(sorted(unknown))}; there are: {', '.join(parts)}")
+    for part in asked:
+        result = parts[part]()
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        save(name, **facts, **{p: result if p == part else kept[p] for p in parts if p == part or p in kept})

@@ -18,11 +18,10 @@ from itertools import islice
 
 import numpy as np
 import torch
-from record import FOLDER, clock, save
+from record import clock, run_parts
 from torch import nn
 
 import lrm_utils as lrm
-from lrm_utils import records
 from lrm_utils.data import miniature
 from lrm_utils.models import attention as at
 from lrm_utils.models import seq2seq as s2s
@@ -376,14 +375,7 @@ PARTS = {part.__name__: part for part in ALL}
 def main() -> None:
     """Run the parts and write the record."""
     torch.set_num_threads(1)
-    asked = sys.argv[1:] or list(PARTS)
-    if unknown := set(asked) - set(PARTS):
-        sys.exit(f"there is no part {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
-    for name in asked:
-        result = PARTS[name]()
-        kept = records.load("training_a_transformer") if (FOLDER / "training_a_transformer.json").exists() else {}
-        kept = {part: kept[part] for part in PARTS if part in kept} | {name: result}
-        save("training_a_transformer", edges=EDGES, long_edges=LONG_EDGES, **{p: kept[p] for p in PARTS if p in kept})
+    run_parts("training_a_transformer", PARTS, edges=EDGES, long_edges=LONG_EDGES)
 
 
 if __name__ == "__main__":

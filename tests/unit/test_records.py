@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import record as bench
 
 from lrm_utils import records
 
@@ -34,3 +35,22 @@ def test_records_are_installed_with_the_package():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "lrm_utils.records" in settings["tool"]["setuptools"]["packages"]
     assert settings["tool"]["setuptools"]["package-data"]["lrm_utils.records"] == ["*.json"]
+
+
+def test_parts_of_a_record_are_measured_alone_and_the_others_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
+    runs = iter(range(10))
+    parts = {"speed": lambda: next(runs), "quality": lambda: next(runs)}
+    for arguments, expected in (([], (0, 1)), (["quality"], (0, 2)), (["speed"], (3, 2))):
+        monkeypatch.setattr("sys.argv", ["bench", *arguments])
+        bench.run_parts("made", parts, seed=7)
+        made = json.loads((tmp_path / "made.json").read_text())
+        assert (made["speed"], made["quality"], made["seed"]) == (*expected, 7)
+
+
+def test_an_unknown_part_of_a_record_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
+    monkeypatch.setattr("sys.argv", ["bench", "speed", "sped"])
+    with pytest.raises(SystemExit, match="there is no part sped; there are: speed"):
+        bench.run_parts("made", {"speed": lambda: pytest.fail("it ran")})
+    assert not list(tmp_path.iterdir())
