@@ -30,7 +30,7 @@ book: $(READY)  ## build the HTML from the stored outputs; warnings are errors
 test: lint  ## lint, unit, property and parity tests, and every notebook compared with a fresh run
 	$(PYTEST) $(NBVAL) --ignore tests/browser
 
-quick: lint  ## everything but the notebooks, in about a minute and a half
+quick: lint  ## everything but the notebooks, in about two minutes
 	$(PYTEST) --ignore tests/browser tests
 
 lint: $(READY)

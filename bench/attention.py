@@ -8,13 +8,12 @@ exactly, all and by length; the alignment error rate of the largest weights, as 
 by the weights of the step before.
 """
 
-import sys
+from functools import partial
 
 import torch
-from record import clock, save
+from record import clock, run_parts
 
 import lrm_utils as lrm
-from lrm_utils import records
 from lrm_utils.data import miniature
 from lrm_utils.models import attention as at
 from lrm_utils.models import seq2seq as s2s
@@ -82,17 +81,16 @@ def run(seed, decoder, bidirectional, hard):
     }
 
 
+def runs(decoder, bidirectional, hard, seeds):
+    """Runs of one variant that differ in the seed."""
+    return [run(seed, decoder, bidirectional, hard) for seed in range(seeds)]
+
+
 def main() -> None:
     """Run the variants and write the record."""
     torch.set_num_threads(1)
-    asked = sys.argv[1:] or list(VARIANTS)
-    if unknown := set(asked) - set(VARIANTS):
-        sys.exit(f"there is no variant {', '.join(sorted(unknown))}; there are: {'; '.join(VARIANTS)}")
-    runs = records.load("attention")["runs"] if sys.argv[1:] else {}
-    for name in asked:
-        *setting, seeds = VARIANTS[name]
-        runs[name] = [run(seed, *setting) for seed in range(seeds)]
-    save("attention", edges=EDGES, runs={name: runs[name] for name in VARIANTS if name in runs})
+    parts = {name: partial(runs, *setting) for name, setting in VARIANTS.items()}
+    run_parts("attention", parts, inside="runs", edges=EDGES)
 
 
 if __name__ == "__main__":

@@ -69,12 +69,17 @@ def save(name: str, **facts) -> None:
     print(written, end="")
 
 
-def run_parts(name: str, parts: dict[str, Callable[[], object]], **facts) -> None:
-    """Run the parts that the command line names, or all; each is written when it is done, and the others are kept."""
+def run_parts(name: str, parts: dict[str, Callable[[], object]], inside: str | None = None, **facts) -> None:
+    """Run the parts that the command line names, or all; each is written when it is done, and the others are kept.
+
+    They stand in the record by their names, or together under the name `inside`.
+    """
     asked, path = sys.argv[1:] or list(parts), FOLDER / f"{name}.json"
     if unknown := set(asked) - set(parts):
-        sys.exit(f"there is no part {', '.join(sorted(unknown))}; there are: {', '.join(parts)}")
+        sys.exit(f"there is no part {', '.join(sorted(unknown))}; there are: {'; '.join(parts)}")
     for part in asked:
         result = parts[part]()
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        save(name, **facts, **{p: result if p == part else kept[p] for p in parts if p == part or p in kept})
+        record = json.loads(path.read_text()) if path.exists() else {}
+        kept = record.get(inside, {}) if inside else record
+        found = {p: result if p == part else kept[p] for p in parts if p == part or p in kept}
+        save(name, **facts, **({inside: found} if inside else found))

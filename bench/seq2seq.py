@@ -7,13 +7,12 @@ run is scored on the 1,000 test sentences by greedy search: the share translated
 source, and BLEU.
 """
 
-import sys
+from functools import partial
 
 import torch
-from record import clock, save
+from record import clock, run_parts
 
 import lrm_utils as lrm
-from lrm_utils import records
 from lrm_utils.data import Splits, miniature
 from lrm_utils.models import seq2seq as s2s
 
@@ -82,17 +81,16 @@ def run(seed, tied=False, reverse=False, feed=0.0, learn=True, steps=1500, pairs
     }
 
 
+def runs(seeds=3, **options):
+    """Runs of one variant that differ in the seed."""
+    return [run(seed, **options) for seed in range(seeds)]
+
+
 def main() -> None:
     """Run the variants and write the record."""
     torch.set_num_threads(1)
-    asked = sys.argv[1:] or list(VARIANTS)
-    if unknown := set(asked) - set(VARIANTS):
-        sys.exit(f"there is no variant {', '.join(sorted(unknown))}; there are: {'; '.join(VARIANTS)}")
-    runs = records.load("seq2seq")["runs"] if sys.argv[1:] else {}
-    for name in asked:
-        options = dict(VARIANTS[name])
-        runs[name] = [run(seed, **options) for seed in range(options.pop("seeds", 3))]
-    save("seq2seq", edges=EDGES, runs={name: runs[name] for name in VARIANTS if name in runs})
+    parts = {name: partial(runs, **options) for name, options in VARIANTS.items()}
+    run_parts("seq2seq", parts, inside="runs", edges=EDGES)
 
 
 if __name__ == "__main__":

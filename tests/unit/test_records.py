@@ -48,6 +48,16 @@ def test_parts_of_a_record_are_measured_alone_and_the_others_kept(tmp_path, monk
         assert (made["speed"], made["quality"], made["seed"]) == (*expected, 7)
 
 
+def test_parts_may_stand_together_under_one_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
+    parts = {"dot": lambda: 0.9, "additive": lambda: 0.97}
+    for name in ("additive", "dot"):
+        monkeypatch.setattr("sys.argv", ["bench", name])
+        bench.run_parts("made", parts, inside="runs", edges=[3, 6])
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert (made["runs"], made["edges"]) == ({"dot": 0.9, "additive": 0.97}, [3, 6])
+
+
 def test_an_unknown_part_of_a_record_is_refused_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "FOLDER", tmp_path)
     monkeypatch.setattr("sys.argv", ["bench", "speed", "sped"])
