@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval.cfg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test quick lint lab notebook setup-cells export figures bench browser clean
+.PHONY: help setup book test quick lint lab notebook setup-cells export figures bench pretrain browser clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -57,6 +57,10 @@ figures: $(READY)  ## redraw the figures of the landing page
 
 bench: $(READY)  ## compare speed and quality with the peers; writes lrm_utils/records
 	for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
+
+pretrain: $(READY)  ## train a shipped model anew: make pretrain NAME=elmo
+	@test -n "$(NAME)" || { echo "Say which model: make pretrain NAME=elmo"; exit 1; }
+	$(BIN)/python -m lrm_utils.pretrain $(NAME)
 
 clean:  ## remove the built book and every cache, but not .venv
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis .coverage build *.egg-info

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from lrm_utils.scale import device as best_device
 from lrm_utils.scale import seed_all
 
-Loss = Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]]
+Loss = Callable[..., Tensor | tuple[Tensor, Tensor | int] | tuple[Tensor, Tensor | int, Any]]
 
 
 @dataclass
@@ -70,6 +70,7 @@ def fit(
     patience: int | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_minutes: float = 5.0,
+    carry: bool = False,
     amp: bool | None = None,
     seed: int = 0,
 ) -> History:
@@ -89,6 +90,10 @@ def fit(
     patience: stop after so many validations without a new best one, and return to the best weights.
     checkpoint: a file written every `checkpoint_minutes` and at the end. When it exists, the run goes on from it and
         ends where it would have ended without the interruption; a file of a run with other settings is refused.
+    carry: the batches of an epoch continue one another, row by row, as in truncated backpropagation through time. The
+        loss is called as `loss(model, batch, carried)` and returns (sum, count, carried), the last being tensors for
+        the next batch, in tuples, lists or dicts: they are cut off from the graph and kept in the checkpoint. An
+        epoch begins with None.
     amp: mixed precision (float16 on a GPU, bfloat16 on a CPU); by default on a GPU only.
     """
     if (epochs is None) == (steps is None):
@@ -118,14 +123,22 @@ def fit(
     }
 
     history, at, best_weights = History(), Progress(), None
+    carried = _Carried(carry, world)
     path = Path(checkpoint) if checkpoint else None
     if path and path.exists():
-        history, at, best_weights = _load(path, model, optimizer, scaler, device, settings)
+        history, at, best_weights, kept = _load(path, model, optimizer, scaler, device, settings)
+        carried.restore(kept, rank, path)
     saved = time.monotonic()
 
     def save() -> None:
+        kept = carried.collect() if path else None  # all processes take part
         if path and rank == 0:
-            _save(path, model, optimizer, scaler, history, at, best_weights, settings)
+            _save(path, model, optimizer, scaler, history, at, best_weights, settings, kept)
+
+    def due() -> bool:
+        """Is it time to save? The first process looks at its clock for all when they must meet to do it."""
+        late = time.monotonic() - saved >= 60 * checkpoint_minutes
+        return carried.agreed(late) if path else False
 
     def stop() -> bool:
         return at.step >= steps if steps is not None else at.epoch >= epochs
@@ -148,12 +161,14 @@ def fit(
     with tqdm(total=total, initial=at.step, leave=False, disable=not (_watched() and rank == 0)) as bar:
         exhausted = patience is not None and at.waited >= patience
         while not stop() and not exhausted:
+            if at.batch == 0:
+                carried.value = None
             for group in _groups(batches, at, seed, accumulate):
                 model.train()
                 factor = schedule(at.step, total) if schedule else 1.0
                 for parameters in optimizer.param_groups:
                     parameters["lr"] = parameters["initial_lr"] * factor
-                value = _gradients(wrapped, group, loss, optimizer, scaler, device, amp, rank, world)
+                value = _gradients(wrapped, group, loss, carried, optimizer, scaler, device, amp, rank, world)
                 if not math.isfinite(value):  # before the step: the weights are still good
                     raise FloatingPointError(
                         f"the loss is {value} at step {at.step}: lower the learning rate, clip the gradient (clip=1), "
@@ -169,7 +184,7 @@ def fit(
                 bar.set_postfix(loss=f"{value:.4f}", refresh=False)
                 if validate and validate_every and at.step % validate_every == 0:
                     exhausted = validated()
-                if path and time.monotonic() - saved >= 60 * checkpoint_minutes:
+                if due():
                     save()
                     saved = time.monotonic()
                 if exhausted or (steps is not None and stop()):
@@ -189,7 +204,7 @@ def fit(
     return history
 
 
-def _gradients(model, group, loss, optimizer, scaler, device, amp, rank, world) -> float:
+def _gradients(model, group, loss, carried, optimizer, scaler, device, amp, rank, world) -> float:
     """The gradient over a group of batches; returns the mean loss over all of them and all processes."""
     optimizer.zero_grad(set_to_none=True)
     summed = torch.zeros(2, dtype=torch.float64)  # the sum of the losses, and what it is to be divided by
@@ -201,7 +216,7 @@ def _gradients(model, group, loss, optimizer, scaler, device, amp, rank, world) 
         dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
         with model.no_sync() if alone else nullcontext():
             with torch.autocast(device.type, dtype=dtype, enabled=amp):
-                value = loss(model, batch)
+                value = carried.call(loss, model, batch)
             if not isinstance(value, tuple):
                 rows = _rows(batch)
                 value = value * rows, rows
@@ -219,6 +234,45 @@ def _gradients(model, group, loss, optimizer, scaler, device, amp, rank, world) 
     for p in parameters:
         p.grad.mul_(world / count)  # DDP averages over processes: undo that, then divide by the count
     return value / count
+
+
+class _Carried:
+    """What one batch hands to the next: each process has that of its own rows, and the checkpoint has all of them."""
+
+    def __init__(self, on: bool, world: int):
+        self.on, self.world, self.value = on, world, None
+
+    def call(self, loss: Loss, model, batch):
+        if not self.on:
+            return loss(model, batch)
+        total, count, carried = loss(model, batch, self.value)
+        self.value = _map(lambda x: x.detach(), carried)
+        return total, count
+
+    def agreed(self, late: bool) -> bool:
+        if not self.on or self.world == 1:
+            return late
+        shared = [late]
+        dist.broadcast_object_list(shared)
+        return shared[0]
+
+    def collect(self) -> list | None:
+        if not self.on or self.world == 1:
+            return [self.value] if self.on else None
+        found = [None] * self.world
+        dist.all_gather_object(found, _map(lambda x: x.cpu(), self.value))
+        return found
+
+    def restore(self, kept: list | None, rank: int, path: Path) -> None:
+        made, asked = (len(kept) if kept else 0), (self.world if self.on else 0)  # processes that carry
+        if made != asked:
+            words = {0: "without carry=True", 1: "with carry=True by one process"}
+            made, asked = (words.get(n, f"with carry=True by {n} processes") for n in (made, asked))
+            raise ValueError(
+                f"the checkpoint {path} does not fit this run: it was made {made}, and this one goes {asked}; go on "
+                "as it was made, or delete it to start anew"
+            )
+        self.value = kept[rank] if kept else None
 
 
 def _mix(*parts) -> int:
@@ -324,17 +378,19 @@ def _watched() -> bool:
     return os.environ.get("LRM_PROGRESS", "1") != "0" and ("ipykernel" in sys.modules or sys.stderr.isatty())
 
 
-def _save(path: Path, model, optimizer, scaler, history: History, at: Progress, best_weights, settings) -> None:
+def _save(
+    path: Path, model, optimizer, scaler, history: History, at: Progress, best_weights, settings, carried
+) -> None:
     """Write the state beside its place and move it there in one go: an interrupted save loses nothing."""
     state = dict(model=model.state_dict(), optimizer=optimizer.state_dict(), scaler=scaler.state_dict())
-    state |= dict(history=asdict(history), at=asdict(at), best=best_weights, settings=settings)
+    state |= dict(history=asdict(history), at=asdict(at), best=best_weights, settings=settings, carried=carried)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     torch.save(state, partial)
     os.replace(partial, path)
 
 
-def _load(path: Path, model, optimizer, scaler, device, settings) -> tuple[History, Progress, dict | None]:
+def _load(path: Path, model, optimizer, scaler, device, settings) -> tuple[History, Progress, dict | None, list | None]:
     try:
         state = torch.load(path, map_location=device, weights_only=True)
         for name, asked in settings.items():
@@ -346,4 +402,4 @@ def _load(path: Path, model, optimizer, scaler, device, settings) -> tuple[Histo
     except Exception as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the checkpoint {path} does not fit this run: {reason}; delete it to start anew") from None
-    return History(**state["history"]), Progress(**state["at"]), state["best"]
+    return History(**state["history"]), Progress(**state["at"]), state["best"], state.get("carried")

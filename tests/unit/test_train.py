@@ -334,3 +334,180 @@ def test_two_processes_give_the_result_of_one_at_the_same_global_batch(tmp_path)
     assert validation_two == pytest.approx(validation, rel=1e-5)
     for name in one:
         torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5)
+
+
+class Recurrent(nn.Module):
+    """A small recurrent network that goes on from a state (1, B, 4)."""
+
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        torch.manual_seed(1)
+        self.rnn, self.out, self.dropout = nn.GRU(D, 4, batch_first=True), nn.Linear(4, 1), nn.Dropout(dropout)
+
+    def forward(self, x, state):
+        y, state = self.rnn(x, state)
+        return self.out(self.dropout(y))[..., 0], state
+
+
+def text_chunks():
+    """Six rows of eight steps, read in chunks of 3, 2 and 3: each row goes on in the next chunk."""
+    torch.manual_seed(2)
+    x, y = torch.randn(6, 8, D), torch.randn(6, 8)
+    return [(x[:, a:b], y[:, a:b]) for a, b in ((0, 3), (3, 5), (5, 8))]
+
+
+def carried_loss(model, batch, carried):
+    x, y = batch
+    found, state = model(x, carried["layers"][0] if carried else None)
+    return (found - y).square().sum(), y.numel(), {"layers": [state]}
+
+
+def test_a_carried_state_equals_truncated_backpropagation_written_out():
+    model, seen = Recurrent(), []
+
+    def watching(model, batch, carried):
+        seen.append(carried)
+        return carried_loss(model, batch, carried)
+
+    history = lrm.fit(model, text_chunks(), watching, epochs=2, optimizer=sgd(model), carry=True)
+    expected, losses, states = Recurrent(), [], []
+    optimizer = sgd(expected)
+    for _ in range(2):
+        state = None
+        for x, y in text_chunks():
+            states.append(state)
+            optimizer.zero_grad()
+            found, last = expected(x, state)
+            loss = (found - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            state = last.detach()
+    torch.testing.assert_close(weights(model), weights(expected))
+    assert history.losses == pytest.approx(losses)
+    assert [carried is None for carried in seen] == [True, False, False] * 2, "an epoch begins with nothing"
+    for carried, state in zip(seen, states, strict=True):
+        if carried is not None:
+            torch.testing.assert_close(carried["layers"][0], state)
+            assert not carried["layers"][0].requires_grad, "the gradient ends where the batch begins"
+
+
+def test_accumulated_batches_carry_on_within_a_step_and_from_step_to_step():
+    seen = []
+
+    def counting(model, batch, carried):
+        seen.append(None if carried is None else carried.item())
+        return *carried_loss(model, batch, None)[:2], torch.tensor(float(len(seen)))
+
+    lrm.fit(Recurrent(), text_chunks(), counting, epochs=2, accumulate=2, carry=True)
+    assert seen == [None, 1, 2, None, 4, 5]
+
+
+@pytest.mark.parametrize("stop_at", [2, 3, 4, 7])
+def test_an_interrupted_run_that_carries_states_ends_where_it_would_have_ended(tmp_path, stop_at):
+    options = dict(epochs=4, lr=0.02, validate=lambda m: float(weights(m).norm()), seed=5, carry=True)
+    straight = Recurrent(dropout=0.3)
+    expected = lrm.fit(straight, text_chunks(), carried_loss, **options)
+    count = 0
+
+    def failing(model, batch, carried):
+        nonlocal count
+        count += 1
+        if count > stop_at:
+            raise Interrupted
+        return carried_loss(model, batch, carried)
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(Interrupted):
+        lrm.fit(Recurrent(dropout=0.3), text_chunks(), failing, checkpoint=path, checkpoint_minutes=0, **options)
+    model = Recurrent(dropout=0.3)
+    history = lrm.fit(model, text_chunks(), carried_loss, checkpoint=path, **options)
+    assert torch.equal(weights(model), weights(straight))
+    assert history == expected
+
+
+def test_a_checkpoint_is_refused_when_it_carries_states_and_the_run_does_not_or_the_other_way_round(tmp_path):
+    def plain_loss(model, batch):
+        return carried_loss(model, batch, None)[:2]
+
+    carried, plain, two = (tmp_path / name for name in ("carried.pt", "plain.pt", "two.pt"))
+    lrm.fit(Recurrent(), text_chunks(), carried_loss, steps=2, carry=True, checkpoint=carried)
+    lrm.fit(Recurrent(), text_chunks(), plain_loss, steps=2, checkpoint=plain)
+    state = torch.load(carried, weights_only=True)
+    torch.save(state | {"carried": state["carried"] * 2}, two)
+    one, none = "with carry=True by one process", "without carry=True"
+    for path, asked, made in ((carried, none, one), (plain, one, none), (two, one, "with carry=True by 2 processes")):
+        loss = plain_loss if asked == none else carried_loss
+        message = (
+            f"^the checkpoint .*{path.name} does not fit this run: it was made {made}, and this one goes {asked}; "
+        )
+        with pytest.raises(ValueError, match=message + "go on as it was made, or delete it to start anew$"):
+            lrm.fit(Recurrent(), text_chunks(), loss, steps=3, carry=asked == one, checkpoint=path)
+
+
+CARRYING = """
+import os, sys, torch
+from torch import nn
+import lrm_utils as lrm
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.out = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x, state):
+        y, state = self.rnn(x, state)
+        return self.out(y)[..., 0], state
+
+def fit(steps_before_failing, **more):
+    model, count = Model(), 0
+    x, y = torch.randn(5, 12, 3), torch.randn(5, 12)  # five rows: one process has three of them, the other two
+    batches = [(x[:, a:b], y[:, a:b]) for a, b in ((0, 3), (3, 5), (5, 9), (9, 12))]
+
+    def loss(model, batch, state):
+        nonlocal count
+        count += 1
+        if count > steps_before_failing:
+            raise InterruptedError
+        found, state = model(batch[0], state[0] if state else None)
+        return (found - batch[1]).square().sum(), batch[1].numel(), (state,)
+
+    history = lrm.fit(model, batches, loss, epochs=3, lr=0.05, clip=0.5, carry=True, **more)
+    return history.losses, model.state_dict()
+
+folder = sys.argv[1]
+straight = fit(99)
+try:
+    fit(6, checkpoint=folder + "/run.pt", checkpoint_minutes=0)
+except InterruptedError:
+    pass
+resumed = fit(99, checkpoint=folder + "/run.pt")
+if int(os.environ.get("RANK", 0)) == 0:
+    torch.save([straight, resumed], folder + "/out.pt")
+"""
+
+
+def test_two_processes_that_carry_states_give_the_result_of_one_and_resume_only_as_two(tmp_path):
+    """`torchrun` with two gloo processes; a run is also stopped after 6 of 12 steps and taken up again by both."""
+    script, results = tmp_path / "job.py", []
+    script.write_text(CARRYING)
+    for launcher in ([], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]):
+        folder = tmp_path / str(len(results))
+        folder.mkdir()
+        command = [sys.executable, *launcher, str(script), str(folder)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0, run.stderr[-2000:]
+        results.append(torch.load(folder / "out.pt", weights_only=True))
+    for straight, resumed in results:
+        assert resumed[0] == straight[0]
+        assert all(torch.equal(resumed[1][name], straight[1][name]) for name in straight[1])
+    ((losses, one), _), ((losses_two, two), _) = results
+    assert len(losses) == 12
+    assert losses_two == pytest.approx(losses, rel=1e-5)
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5)
+    kept = torch.load(tmp_path / "1" / "run.pt", weights_only=True)["carried"]
+    assert [len(states[0][0]) for states in kept] == [3, 2], "the checkpoint has the states of all rows"
+    run = subprocess.run([sys.executable, str(script), str(tmp_path / "1")], capture_output=True, text=True, timeout=60)
+    assert "made with carry=True by 2 processes, and this one goes with carry=True by one process" in run.stderr
