@@ -108,12 +108,30 @@ def test_a_table_of_spelled_vectors_gives_the_scores_of_the_spelling_softmax(cor
     torch.testing.assert_close(softmax.vectors(some), bilm.as_table(softmax).weight[some], rtol=0, atol=1e-5)
 
 
-def test_only_a_correction_tells_words_of_equal_letters_apart():
+def test_only_a_correction_tells_words_of_equal_letters_apart_and_it_begins_at_nothing():
     torch.manual_seed(0)
     states = torch.randn(8, 6)
-    plain, corrected = (bilm.CNNSoftmax(["lead", "lead"], 6, n)(states) for n in (0, 2))
-    assert torch.equal(plain[:, 0], plain[:, 1])
-    assert (corrected[:, 0] - corrected[:, 1]).abs().min() > 1e-4
+    plain, corrected = (bilm.CNNSoftmax(["lead", "lead"], 6, n) for n in (0, 2))
+    for softmax in (plain, corrected):
+        scores = softmax(states)
+        assert torch.equal(scores[:, 0], scores[:, 1])
+    F.cross_entropy(corrected(states), torch.zeros(8, dtype=torch.long)).backward()
+    assert corrected.c.weight.grad.abs().min() > 0, "and can be learned from there"
+    nn.init.normal_(corrected.c.weight)
+    scores = corrected(states)
+    assert (scores[:, 0] - scores[:, 1]).abs().min() > 1e-4
+
+
+def test_the_order_of_batches_depends_on_the_seed_and_on_the_epoch():
+    sentences = [["gold"] * n for n in range(1, 30)]
+    lexicon = bilm.Lexicon.of(sentences, VOCAB)
+
+    def order(seed, epoch):
+        batches = bilm.sentence_batches(lexicon, sentences, 60, seed)(epoch)
+        return [batch["lengths"].tolist() for batch in batches]
+
+    assert order(1, 1) == order(1, 1)
+    assert order(1, 1) != order(2, 1) and order(1, 1) != order(1, 2) and order(None, 1) != order(1, 1)
 
 
 def test_each_epoch_has_every_sentence_once_in_batches_of_bounded_size():
