@@ -60,7 +60,7 @@ class CharacterCNN(nn.Module):
         if spellings.shape[1] < widest:
             raise ValueError(f"spellings must not be shorter than a filter: {widest} characters")
         x = self.embedding(spellings).transpose(1, 2)  # (U, D_char, C)
-        pooled = [conv(x).amax(-1) for conv in self.convolutions]
+        pooled = [conv(x).max(-1).values for conv in self.convolutions]
         return self.projection(self.highways(F.relu(torch.cat(pooled, -1))))
 
 
@@ -128,25 +128,28 @@ class BiLM(nn.Module):
         self.backwards = Direction(D, H, layers, dropout)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, spellings, index, lengths):
-        """All layers (L + 1, B, T, 2 D), forward half first; layer 0 is the word, twice.
+    def read(self, spellings, index, lengths):
+        """Words (B, T, D), and each direction's layers in the order in which it reads.
 
         `spellings` (U, C) has each different word once; `index` (B, T) says who stands where.
         """
         x = F.embedding(index, self.characters(spellings))  # (B, T, D)
         x = self.dropout(x)
-        ahead = self.forwards(x)
-        behind = [reverse(y, lengths) for y in self.backwards(reverse(x, lengths))]
+        return x, self.forwards(x), self.backwards(reverse(x, lengths))
+
+    def forward(self, spellings, index, lengths):
+        """All layers (L + 1, B, T, 2 D), forward half first; layer 0 is the word, twice."""
+        x, ahead, behind = self.read(spellings, index, lengths)
+        behind = [reverse(y, lengths) for y in behind]
         pairs = zip([x, *ahead], [x, *behind], strict=True)
         return torch.stack([torch.cat(pair, -1) for pair in pairs])
 
 
-def questions(layers, words, lengths):
-    """What the top layer has to predict: states (2, N, D) and the ids of their words (2, N).
+def questions(ahead, behind, words, lengths):
+    """What states (B, T, D) have to predict: states (2, N, D) and the ids of their words (2, N).
 
-    At place t the forward half predicts place t + 1, the backward half place t - 1.
+    At place t the forward one predicts place t + 1, the backward one place t - 1.
     """
-    ahead, behind = layers[-1].chunk(2, -1)  # (B, T, D) each
     inner = torch.arange(words.shape[1] - 1, device=words.device) < lengths[:, None] - 1
     return (
         torch.stack([ahead[:, :-1][inner], behind[:, 1:][inner]]),
@@ -263,7 +266,8 @@ class LanguageModel(nn.Module):
 
     def forward(self, spellings, index, words, lengths, K=None):
         """Summed losses (2,) of both directions, and how many words each has predicted."""
-        states, targets = questions(self.bilm(spellings, index, lengths), words, lengths)
+        _, ahead, behind = self.bilm.read(spellings, index, lengths)
+        states, targets = questions(ahead[-1], reverse(behind[-1], lengths), words, lengths)
         losses = [
             sampled_loss(s, t, self.softmax.vectors, self.softmax.bias, K)
             if K

@@ -25,8 +25,8 @@ def test_every_word_and_one_edge_are_asked_in_each_direction():
     lexicon = bilm.Lexicon.of(SENTENCES, VOCAB)
     batch = lexicon.collate(SENTENCES[:2])
     words = lexicon.targets[batch["words"]]
-    layers = torch.arange(2 * 7).view(1, 2, 7, 1).repeat(3, 1, 1, 2).float()  # the place, as the state
-    (ahead, behind), (after, before) = bilm.questions(layers, words, batch["lengths"])
+    places = torch.arange(2 * 7).view(2, 7, 1).float()  # as the states
+    (ahead, behind), (after, before) = bilm.questions(places, places, words, batch["lengths"])
     assert VOCAB.decode(after) == ["we", "want", "peace", "</s>", "we", "want", "gold", "and", "peace", "</s>"]
     assert VOCAB.decode(before) == ["</s>", "we", "want", "peace", "</s>", "we", "want", "gold", "and", "peace"]
     assert ahead[:, 0].tolist() == [0, 1, 2, 3, 7, 8, 9, 10, 11, 12]
@@ -50,7 +50,8 @@ def test_products_of_conditionals_sum_to_one_over_all_texts(way):
     framed = torch.cat([every, edge] if way else [edge, every], 1)
     lengths = torch.full((len(every),), 4)
     spellings = bilm.spell(["</s>", "a", "b", "c"])
-    states, targets = bilm.questions(model.bilm(spellings, framed, lengths), framed, lengths)
+    top = model.bilm(spellings, framed, lengths)[-1].chunk(2, -1)
+    states, targets = bilm.questions(*top, framed, lengths)
     log_p = model.softmax(states[way]).log_softmax(-1).gather(-1, targets[way, :, None])
     assert log_p.view(-1, 3).sum(1).exp().sum().item() == pytest.approx(1, abs=1e-9)
 
