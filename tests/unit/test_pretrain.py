@@ -386,3 +386,46 @@ def test_make_pretrain_asks_for_a_name():
     makefile = (Path(__file__).resolve().parents[2] / "Makefile").read_text()
     assert 'test -n "$(NAME)" || { echo "Say which model: make pretrain NAME=elmo"; exit 1; }' in makefile
     assert "$(BIN)/python -m lrm_utils.pretrain $(NAME)" in makefile
+
+
+SMALL = dict(documents=2, D=8, H=16, rows=4, T=20)
+
+
+def spread(recipe):
+    """The standard deviation of a recipe's word vectors, and the rate of each group of parameters."""
+    return recipe.model.encoder.embedding.weight.std().item(), [g["lr"] for g in recipe.groups(recipe.model, 1.0)]
+
+
+def test_the_table_of_the_awd_lstm_begins_as_skip_gram_vectors_and_learns_at_a_tenth():
+    recipe = pretrain.RECIPES["awd-lstm"](**SMALL)
+    found = pretrain.skip_gram(pretrain.general(2), 8)
+    assert torch.equal(recipe.model.encoder.embedding.weight, found)
+    assert spread(recipe) == (pytest.approx(0.1), [1.0, 0.1])
+    groups = recipe.groups(recipe.model, 1.0)
+    assert groups[1]["params"][0] is recipe.model.encoder.embedding.weight
+    assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in recipe.model.parameters()}
+
+
+def test_without_skip_gram_the_table_begins_at_random_and_learns_as_all_else():
+    recipe = pretrain.RECIPES["awd-lstm"](**SMALL, table=0)
+    assert spread(recipe) == (pytest.approx(0.2 / 12**0.5, rel=0.05), [1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["awd-lstm", "awd-lstm-backward"])
+def test_the_tuned_models_begin_where_the_general_ones_ended_with_a_rate_for_each_layer(name):
+    recipe, start = pretrain.RECIPES[f"{name}-reviews"](documents=2, rows=4, T=20), checkpoints.load(name)
+    assert all(torch.equal(w, start.weights[key]) for key, w in recipe.model.state_dict().items())
+    assert recipe.vocab == start.vocab
+    rates = [g["lr"] for g in recipe.groups(recipe.model, 1.0)]
+    assert rates == pytest.approx([2.6**-4, 2.6**-3, 2.6**-2, 2.6**-1, 1.0])
+    assert start.card["sha256"] in recipe.corpus
+    assert recipe.schedule(220, 2200) == 1 and recipe.schedule(0, 2200) == pytest.approx(1 / 32)
+
+
+def test_the_text_to_tune_on_has_no_review_that_is_judged():
+    read = {tuple(map(tuple, document)) for document in pretrain.target(checkpoints.load("awd-lstm").vocab).train}
+    for source in ("imdb", "mr"):
+        found = data.reviews(source)
+        for part in (found.validation, found.test):
+            seen = [tuple(map(tuple, d)) in read for d in pretrain._review_texts(part)]
+            assert sum(seen) <= 0.001 * len(seen), "but for a sentence or two that somebody wrote twice"
