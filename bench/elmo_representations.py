@@ -36,6 +36,7 @@ RATES = (3e-3, 1e-2)
 PENALTIES = (1e-3, 1e-2, 1e-1)
 SGD_RATES = (0.3, 1.0)
 TAGGED, LABELS = 300, 1000  # sentences to learn from in the tables
+MOST = 5000  # steps, where a network is trained until it gets no better
 CHECKPOINT = checkpoints.load("elmo", Path(os.environ.get("LRM_CHECKPOINTS", checkpoints.FOLDER)))
 
 
@@ -113,7 +114,7 @@ def senses_told(taught, tested):
     first = er.Senses(np.zeros((len(taught), 1)), taught).first(tested)
     found = {"first sense": [np.mean([a == o.label for a, o in zip(first, tested, strict=True)])]}
     for kind, vectors in (("skip-gram", static()), ("layer 0", letters(taught + tested))):
-        near = [er.windows(some, vectors, 5).mean(1) + 1e-9 for some in (taught, tested)]
+        near = [er.windows(some, vectors, 5).mean(1) for some in (taught, tested)]
         found[f"window, {kind}"] = [er.told_apart(near[0], taught, near[1], tested).mean()]
     for seed in (None, 0, 1, 2):
         sides = [layers_at(some, embedder(seed)) for some in (taught, tested)]
@@ -322,46 +323,61 @@ def gamma():
 
 
 # -------------------------------------------------------------------------------------------------------- efficiency
-def shares_of(train, test, C, sizes, rates, name):
+def at_its_best(train, choosing, C, lr, seed, at):
+    """A network trained at a constant rate until 500 steps bring nothing on validation; its best state and step."""
+    torch.manual_seed(seed)
+    layers, _, W = train[0].h.shape
+    model = er.TaskRNN(train[0].x.shape[1], C, layers=layers, W=W, pool=not train[0].y.ndim, at=at)
+    history = lrm.fit(
+        model,
+        er.example_batches(train, 32),
+        er.task_loss(0.001),
+        steps=MOST,
+        lr=lr,
+        clip=1.0,
+        seed=seed,
+        validate=lambda model: 1 - float(er.answered(model.eval(), choosing).mean()),
+        validate_every=100,
+        patience=5,
+    )
+    return model, 100 * (1 + int(np.argmin(history.metrics["loss"])))
+
+
+def shares_of(parts, C, sizes, rates, name):
     """Accuracy with so many labeled sentences: static vectors alone, beside an untrained and the trained biLM."""
     found = {}
     for kind in ("static", "untrained", "ELMo"):
         at = () if kind == "static" else ("input",)
-        options = dict(lr=rates["input" if at else "baseline"], lam=0.001, at=at)
+        train, choosing, test = parts[kind]
         found[kind] = {}
-        for n, steps in sizes.items():
-            starts = [seed * (len(train[kind]) - n) // 2 for seed in range(3)]  # other sentences for every seed
-            models = [
-                er.trained_task(train[kind][start : start + n], C, steps, seed=seed, **options)
-                for seed, start in enumerate(starts)
-            ]
-            found[kind][str(n)] = rounded([er.answered(model, test[kind]).mean() for model in models])
-        say(name, kind, found[kind])
+        for n in sizes:
+            scores, steps = [], []
+            for seed in range(3):
+                start = seed * (len(train) - n) // 2  # other sentences for every seed, unless it is all of them
+                some = train[start : start + n]
+                model, best = at_its_best(some, choosing, C, rates["input" if at else "baseline"], seed, at)
+                scores.append(er.answered(model, test).mean())
+                steps.append(best)
+            found[kind][str(n)] = {"accuracy": rounded(scores), "steps": steps}
+            say(name, kind, n, found[kind][str(n)])
     return found
 
 
 def efficiency():
     """Shares of labels on both tasks, and the epochs until ELMo passes the best of the baseline."""
-    record = records.load("elmo_representations")
+    rates = {task: part["rates"] for task, part in records.load("elmo_representations")["tables"].items()}
     readers = {"untrained": embedder(0), "ELMo": embedder()}
     found = {}
-    for task, plan in (
-        ("opinions", {68: 100, 341: 150, 1365: 250, 6024: 500}),
-        ("tags", {62: 100, 313: 200, 1254: 300, 6272: 500}),
-    ):
-        rates = record["tables"][task]["rates"]
+    for task, sizes in (("opinions", (68, 341, 1365, 6024)), ("tags", (62, 313, 1254, 6272))):
         if task == "opinions":
-            sentences, _, judged = opinion_sentences()
+            train, choosing, judged = opinion_sentences()
             make, C = opinion_examples, 2
         else:
-            sentences, _, judged, tags = treebank()
-            judged, make, C = judged[:1000], tag_examples, len(tags)
-        most = max(plan)
-        train, test = ({k: make(some, r) for k, r in readers.items()} for some in (sentences[:most], judged))
-        for side in (train, test):
-            side["static"] = side["ELMo"]
-        found[task] = shares_of(train, test, C, plan, rates, task)
-    return found | {"epochs": epochs_to_baseline(record["tables"]["tags"]["rates"])}
+            train, choosing, judged, tags = treebank()
+            choosing, judged, make, C = choosing[:500], judged[:1000], tag_examples, len(tags)
+        parts = {k: [make(some, r) for some in (train[: max(sizes)], choosing, judged)] for k, r in readers.items()}
+        found[task] = shares_of(parts | {"static": parts["ELMo"]}, C, sizes, rates[task], task)
+    return found | {"epochs": epochs_to_baseline(rates["tags"])}
 
 
 def epochs_to_baseline(rates, number=500, epochs=24):

@@ -37,6 +37,8 @@ def pretrained(checkpoint):
 @torch.no_grad()
 def read_layers(bilm, vocab, sentences, tokens=3000):
     """The number of each sentence and its layers (L + 1, T, 2 D); long sentences come first."""
+    if not len(sentences):
+        raise ValueError("there is no sentence to read")
     if empty := [i for i, sentence in enumerate(sentences) if not len(sentence)]:
         raise ValueError(f"sentence {empty[0]} is empty: there must be a word to read")
     lexicon, device = Lexicon.of(sentences, vocab), next(bilm.parameters()).device
@@ -73,8 +75,10 @@ class Embedder:
         return torch.stack(self._each(sentences, lambda h, _: h.mean(1)))
 
     def at(self, sentences, positions):
-        """The layers of one word in each sentence, (sentences, L + 1, 2 D)."""
-        return torch.stack(self._each(sentences, lambda h, row: h[:, positions[row]].clone()))
+        """The layers of one word in each sentence, (N, L + 1, 2 D); each is read only once."""
+        different = list(dict.fromkeys(map(tuple, sentences)))
+        found = dict(zip(different, self(different), strict=True))
+        return torch.stack([found[tuple(s)][:, t] for s, t in zip(sentences, positions, strict=True)])
 
 
 class ScalarMix(nn.Module):
@@ -225,7 +229,7 @@ def trained_task(examples, C, steps, lr=3e-3, lam=0.0, seed=0, size=32, **networ
 @torch.no_grad()
 def answered(model, examples, size=100):
     """Which answers are right, sentence after sentence: booleans."""
-    device, right = next(model.parameters()).device, []
+    device, right = next(model.eval().parameters()).device, []
     for i in range(0, len(examples), size):
         batch = collate(examples[i : i + size])
         batch = {name: part.to(device) for name, part in batch.items()}
@@ -257,10 +261,9 @@ class Senses:
         """The sense whose mean has the largest cosine; of equals, the more frequent one."""
         if unknown := {o.word for o in occurrences} - set(self.rows):
             raise ValueError(f"no sense of {min(unknown)!r}; there are: {', '.join(self.rows)}")
-        unit = self.means / np.linalg.norm(self.means, axis=1, keepdims=True)
-        found = []
+        unit, found = self.means / (np.linalg.norm(self.means, axis=1, keepdims=True) + 1e-12), []
         for x, o in zip(np.asarray(X, dtype=np.float64), occurrences, strict=True):
-            cosines = (unit[self.rows[o.word]] @ x / np.linalg.norm(x)).round(6)
+            cosines = (unit[self.rows[o.word]] @ x / (np.linalg.norm(x) + 1e-12)).round(6)
             found.append(self.keys[self.rows[o.word][int(cosines.argmax())]][1])
         return found
 

@@ -101,6 +101,19 @@ def test_an_empty_sentence_is_refused_by_its_number(embedder):
         embedder([["the"], []])
 
 
+def test_no_sentence_is_refused(embedder):
+    with pytest.raises(ValueError, match="no sentence"):
+        embedder.at([], [])
+
+
+def test_a_sentence_is_read_once_for_all_its_words(embedder, monkeypatch):
+    read, real = [], embedder.bilm.forward
+    monkeypatch.setattr(embedder.bilm, "forward", lambda *inputs: read.append(inputs[1]) or real(*inputs))
+    found = embedder.at([SENTENCES[0]] * 4 + [SENTENCES[1]], [0, 1, 2, 3, 0])
+    assert sum(len(index) for index in read) == 2
+    torch.testing.assert_close(found[:4].movedim(0, 1), embedder(SENTENCES[:1])[0])
+
+
 def test_reading_leaves_no_graph_and_switches_dropout_off(checkpoint):
     bilm = er.built(checkpoint).train()
     embedder = er.Embedder(bilm, VOCAB)
@@ -283,6 +296,19 @@ def test_the_first_sense_is_the_most_frequent_and_wins_ties():
     senses = er.Senses(np.ones((4, 2)), taught)
     assert senses.first(sensed(("a", ""), ("b", ""))) == ["y", "x"]
     assert senses.nearest(np.ones((1, 2)), sensed(("a", ""))) == ["y"]
+
+
+def test_a_vector_of_zeros_takes_the_first_sense():
+    some = [Occurrence(("bank",), 0, label) for label in ("river", "money", "money")]
+    senses = er.Senses(np.array([[1.0, 0], [0, 1], [0, 1]]), some)
+    assert senses.nearest(np.zeros((1, 2)), some[:1]) == ["money"]
+
+
+def test_answers_are_given_without_dropout():
+    some = examples(40)
+    torch.manual_seed(0)
+    model = er.TaskRNN(2, 3, D=4, W=6, dropout=0.9).train()
+    assert np.array_equal(er.answered(model, some), er.answered(model, some)) and not model.training
 
 
 def test_a_word_without_any_sense_is_refused():
