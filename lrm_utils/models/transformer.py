@@ -5,6 +5,7 @@ edit that, not this.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import nn
@@ -211,7 +212,11 @@ class Embedding(nn.Module):
         return self.dropout(self.positions(self.tokens(ids) * self.factor, start))
 
 
-ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
+ACTIVATIONS = {
+    "relu": nn.functional.relu,
+    "gelu": nn.functional.gelu,
+    "gelu_tanh": partial(nn.functional.gelu, approximate="tanh"),
+}
 
 
 class FeedForward(nn.Module):
