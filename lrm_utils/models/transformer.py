@@ -5,7 +5,6 @@ edit that, not this.
 """
 
 import math
-from functools import partial
 
 import torch
 from torch import nn
@@ -212,11 +211,7 @@ class Embedding(nn.Module):
         return self.dropout(self.positions(self.tokens(ids) * self.factor, start))
 
 
-ACTIVATIONS = {
-    "relu": nn.functional.relu,
-    "gelu": nn.functional.gelu,
-    "gelu_tanh": partial(nn.functional.gelu, approximate="tanh"),
-}
+ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
 
 
 class FeedForward(nn.Module):
