@@ -14,7 +14,7 @@ from torch import nn
 
 from lrm_utils.models import bilm
 
-V, D, H, B, T, K, REPEATS = 14_675, 128, 512, 48, 32, 6144, 9
+V, D, H, B, T, K, REPEATS = 14_675, 128, 512, 48, 32, 6144, 25
 FILTERS = [(1, 16), (2, 32), (3, 64), (4, 96), (5, 128), (6, 128)]
 
 
