@@ -1,6 +1,6 @@
 """ELMo: what the layers of the biLM know, how a task should mix and place them, and how many labels they save.
 
-    python bench/elmo_representations.py             all parts, about 20 minutes on one thread
+    python bench/elmo_representations.py             all parts, about an hour on one thread
     python bench/elmo_representations.py probes      senses, parts of speech, and opinions, layer by layer, with rivals
     python bench/elmo_representations.py tables      layer weighting and placement, in the form of the paper's tables
     python bench/elmo_representations.py gamma       with and without the scale of the mix
@@ -9,8 +9,9 @@
 
 The record names the checkpoint that it was made with; `LRM_CHECKPOINTS` is another folder to look for it. Tagged
 sentences are those of the English Web Treebank, in lower case and without punctuation. The rates of the task networks
-are the best of `RATES` on labeled sentences that are used for nothing else, with a seed that is not used again; the
-penalty of each probe is the best of `PENALTIES`, taught by a part of its first sample and judged on another.
+are the best of `RATES` on validation sentences, with a seed that is not used again; the same sentences tell
+`efficiency` when a network is done and judge its epochs, and `tuned` measures perplexity on them. The penalty of each
+probe is the best of `PENALTIES`, taught by a part of its first sample and judged on another.
 """
 
 import os
