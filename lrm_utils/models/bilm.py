@@ -44,6 +44,18 @@ class Highway(nn.Module):
         return g * F.relu(self.change(x)) + (1 - g) * x
 
 
+def best_window(conv, letters, spellings):
+    """The score of each filter where it is highest (U, n); only that window gets a gradient."""
+    with torch.no_grad():
+        x = letters[spellings].transpose(1, 2)  # (U, D_char, C)
+        place = conv(x).max(-1).indices  # (U, n): where each filter fires most
+    shares = torch.einsum("nkj,ck->jcn", conv.weight, letters)  # of each letter
+    score = conv.bias
+    for j, share in enumerate(shares):  # the letter at place j of the window
+        score = score + share.gather(0, spellings.gather(1, place + j))
+    return score
+
+
 class CharacterCNN(nn.Module):
     """From spellings (U, C) to word vectors (U, D); `filters` has pairs (width, how many)."""
 
@@ -59,36 +71,77 @@ class CharacterCNN(nn.Module):
         widest = max(conv.kernel_size[0] for conv in self.convolutions)
         if spellings.shape[1] < widest:
             raise ValueError(f"spellings must not be shorter than a filter: {widest} characters")
-        x = self.embedding(spellings).transpose(1, 2)  # (U, D_char, C)
-        pooled = [conv(x).max(-1).values for conv in self.convolutions]
+        letters = self.embedding(torch.arange(CHARACTERS, device=spellings.device))
+        pooled = [best_window(conv, letters, spellings) for conv in self.convolutions]
         return self.projection(self.highways(F.relu(torch.cat(pooled, -1))))
 
 
-class LSTMP(nn.Module):
-    """An LSTM whose state is projected from H cells to P numbers, step by step: (B, T, P)."""
+def run_steps(x, W, b, R):
+    """All steps of an LSTMP: [x_t, h_{t-1}], the gates, the cells, and what they say."""
+    (B, T, D), (P, H) = x.shape, R.shape
+    xh = x.new_zeros(T + 1, B, D + P)  # row t: x_t beside h_{t-1}
+    xh[:T, :, :D] = x.transpose(0, 1)
+    gates, c, m = x.new_empty(T, B, 4 * H), x.new_zeros(T + 1, B, H), x.new_empty(T, B, H)
+    W, R = W.T.contiguous(), R.T.contiguous()
+    for t in range(T):
+        i, f, g, o = torch.addmm(b, xh[t], W, out=gates[t]).chunk(4, 1)
+        for gate in (i, f, o):
+            gate.sigmoid_()  # in place, in the table
+        g.tanh_()
+        torch.addcmul(f * c[t], i, g, out=c[t + 1])
+        torch.mul(o, c[t + 1].tanh(), out=m[t])
+        xh[t + 1, :, D:] = m[t] @ R
+    return xh, gates, c, m
+
+
+def gradients_of_steps(dh, W, R, xh, gates, c, m):
+    """The gradients of x, W, b and R from those of the states (T, B, P), which it adds to."""
+    dz, dxh, dc, D = torch.empty_like(gates), torch.empty_like(xh[1:]), 0, W.shape[1] - len(R)
+    for t in reversed(range(len(gates))):
+        (i, f, g, o), tanh_c = gates[t].chunk(4, 1), c[t + 1].tanh()
+        dm = dh[t] @ R
+        dc = dc + dm * o * (1 - tanh_c**2)
+        torch.cat(
+            [dc * g * i * (1 - i), dc * c[t] * f * (1 - f), dc * i * (1 - g**2), dm * tanh_c * o * (1 - o)],
+            1,
+            out=dz[t],
+        )
+        dc = dc * f
+        torch.mm(dz[t], W, out=dxh[t])
+        if t:
+            dh[t - 1] += dxh[t, :, D:]
+    rows, inputs = dz.flatten(0, 1), xh[:-1].flatten(0, 1)  # (T B, …)
+    dR = dh.flatten(0, 1).T @ m.flatten(0, 1)
+    return dxh[..., :D].transpose(0, 1), rows.T @ inputs, rows.sum(0), dR
+
+
+class Steps(torch.autograd.Function):
+    """All steps of an LSTMP as one operation, differentiated by hand."""
+
+    @staticmethod
+    def forward(ctx, x, W, b, R):
+        xh, *rest = run_steps(x, W, b, R)
+        ctx.save_for_backward(W, R, xh, *rest)
+        return xh[1:, :, x.shape[2] :].transpose(0, 1)  # (B, T, P)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dy):
+        dh = dy.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+        return gradients_of_steps(dh, *ctx.saved_tensors)
+
+
+class LSTMP(nn.LSTM):
+    """A layer of torch's LSTM with a projection, (B, T, D) to (B, T, P), faster on a CPU."""
 
     def __init__(self, D, H, P):
-        super().__init__()
-        shapes = dict(
-            weight_ih_l0=(4 * H, D),
-            weight_hh_l0=(4 * H, P),
-            bias_ih_l0=(4 * H,),
-            bias_hh_l0=(4 * H,),
-            weight_hr_l0=(P, H),
-        )  # torch's names
-        for name, shape in shapes.items():
-            self.register_parameter(name, nn.Parameter(torch.randn(shape) * H**-0.5))
+        super().__init__(D, H, proj_size=P, batch_first=True)
 
     def forward(self, x):
-        h, c = x.new_zeros(len(x), self.weight_hr_l0.shape[0]), x.new_zeros(len(x), 1)
-        from_words = x @ self.weight_ih_l0.T + self.bias_ih_l0 + self.bias_hh_l0
-        states = []
-        for step in from_words.unbind(1):  # (B, 4 H)
-            i, f, g, o = (step + h @ self.weight_hh_l0.T).chunk(4, -1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)  # (B, H)
-            h = (torch.sigmoid(o) * torch.tanh(c)) @ self.weight_hr_l0.T  # (B, P)
-            states.append(h)
-        return torch.stack(states, 1)
+        if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+            return super().forward(x)[0]
+        W = torch.cat([self.weight_ih_l0, self.weight_hh_l0], 1)  # (4 H, D + P)
+        return Steps.apply(x, W, self.bias_ih_l0 + self.bias_hh_l0, self.weight_hr_l0)
 
 
 def reverse(x, lengths):
@@ -106,13 +159,13 @@ class Direction(nn.Module):
 
     def __init__(self, D, H, layers, dropout):
         super().__init__()
-        self.layers = nn.ModuleList(nn.LSTM(D, H, proj_size=D, batch_first=True) for _ in range(layers))
+        self.layers = nn.ModuleList(LSTMP(D, H, D) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):  # (B, T, D)
         outputs = []
         for layer in self.layers:
-            y, _ = layer(self.dropout(x))
+            y = layer(self.dropout(x))
             x = x + y if outputs else y  # the residual, from layer 2 on
             outputs.append(x)
         return outputs

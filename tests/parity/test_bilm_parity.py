@@ -9,15 +9,19 @@ from lrm_utils.models import bilm
 
 
 @pytest.mark.parametrize("D, H, P", [(6, 16, 4), (3, 5, 4), (8, 8, 1)])
-def test_lstmp_equals_torch_lstm_with_projection_in_values_and_gradients(D, H, P):
+@pytest.mark.parametrize("B, T", [(3, 7), (1, 4), (2, 1)])
+def test_lstmp_equals_torch_lstm_with_projection_in_values_and_gradients(D, H, P, B, T):
     torch.manual_seed(0)
     ours, torchs = bilm.LSTMP(D, H, P).double(), nn.LSTM(D, H, proj_size=P, batch_first=True).double()
     torchs.load_state_dict(ours.state_dict())
-    x = torch.randn(3, 7, D, dtype=torch.double)
-    y, expected = ours(x), torchs(x)[0]
+    x = torch.randn(B, T, D, dtype=torch.double)
+    kept = x.clone()
+    x.requires_grad_(), kept.requires_grad_()
+    y, expected = ours(x), torchs(kept)[0]
     torch.testing.assert_close(y, expected, rtol=0, atol=1e-12)
     y.square().sum().backward()
     expected.square().sum().backward()
+    torch.testing.assert_close(x.grad, kept.grad, rtol=1e-9, atol=1e-11)
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, getattr(torchs, name).grad, rtol=1e-9, atol=1e-11)
 
@@ -59,3 +63,44 @@ def test_convolution_and_maximum_are_those_of_the_formula():
         0
     )
     torch.testing.assert_close(reader(spelling)[0], reader.projection(F.relu(by_hand)), rtol=0, atol=1e-12)
+
+
+def test_best_windows_have_the_scores_and_gradients_of_a_convolution_and_a_maximum():
+    torch.manual_seed(0)
+    reader = bilm.CharacterCNN([(1, 3), (3, 4), (6, 5)], D=2, D_char=5, highways=0).double()
+    spellings = bilm.spell(["treaty", "a", "disinterestedness", "</s>"], 20)
+    table = reader.embedding.weight
+    for conv in reader.convolutions:
+        letters = reader.embedding(torch.arange(bilm.CHARACTERS))
+        ours = bilm.best_window(conv, letters, spellings)
+        torchs = conv(reader.embedding(spellings).transpose(1, 2)).max(-1).values
+        torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
+        wanted = torch.randn_like(ours)
+        found, expected = (
+            torch.autograd.grad(y, (conv.weight, conv.bias, table), wanted, allow_unused=True) for y in (ours, torchs)
+        )
+        for got, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(got, right, rtol=1e-9, atol=1e-11)
+        assert not found[2][bilm.PAD].any()
+
+
+@pytest.mark.parametrize("B, T", [(3, 4), (1, 5), (4, 1)])
+def test_the_way_back_leaves_the_gradient_from_above_as_it_is(B, T):
+    torch.manual_seed(0)
+    y = bilm.LSTMP(3, 5, 4)(torch.randn(B, T, 3))
+    above = torch.randn_like(y)
+    kept = above.clone()
+    y.backward(above)
+    torch.testing.assert_close(above, kept, rtol=0, atol=0)
+
+
+def test_in_mixed_precision_the_layer_is_torchs():
+    torch.manual_seed(0)
+    ours = bilm.LSTMP(3, 5, 4)
+    torchs = nn.LSTM(3, 5, proj_size=4, batch_first=True)
+    torchs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 6, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, expected = ours(x), torchs(x)[0]
+    assert y.dtype == expected.dtype
+    torch.testing.assert_close(y, expected, rtol=0, atol=0)

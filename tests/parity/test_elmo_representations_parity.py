@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from lrm_utils import evaluate
 from lrm_utils.models import elmo_representations as er
-from lrm_utils.models.bilm import LSTMP, BiLM, reverse
+from lrm_utils.models.bilm import BiLM, reverse
 from lrm_utils.models.cove import Occurrence
 from lrm_utils.text import Vocab
 
@@ -75,8 +75,8 @@ def test_the_linear_probe_of_pooled_layers_equals_scikit_learns_logistic_regress
     assert ours == theirs.score(scaler.transform(X[200:]), y[200:])
 
 
-def test_the_layers_equal_lstms_written_out():
-    """Each direction against the LSTMP of chapter 7.1, step by step, with the residual of the second layer."""
+def test_the_layers_equal_torchs_lstms():
+    """Each direction against torch 2.13's LSTM with a projection, and the residual of the second layer."""
     torch.manual_seed(0)
     bilm = BiLM([(1, 4), (2, 6)], D=5, H=7).double().requires_grad_(False).eval()
     words, vocab = ["a", "cat", "sat"], Vocab(("</s>", "<unk>"), np.ones(2, dtype=int))
@@ -86,9 +86,9 @@ def test_the_layers_equal_lstms_written_out():
     x = bilm.characters(lexicon.spellings)[batch["words"]]
     for half, direction in enumerate((bilm.forwards, bilm.backwards)):
         state, lengths = (reverse(x, batch["lengths"]) if half else x), batch["lengths"]
-        for j, torchs in enumerate(direction.layers):
-            written = LSTMP(5, 7, 5).double()
-            written.load_state_dict(torchs.state_dict())
-            state = state + written(state) if j else written(state)
+        for j, ours in enumerate(direction.layers):
+            torchs = torch.nn.LSTM(5, 7, proj_size=5, batch_first=True).double()
+            torchs.load_state_dict(ours.state_dict())
+            state = state + torchs(state)[0] if j else torchs(state)[0]
             seen = reverse(state, lengths) if half else state
             torch.testing.assert_close(h[j + 1].chunk(2, -1)[half], seen[0, 1:-1], atol=1e-10, rtol=1e-8)

@@ -38,8 +38,8 @@ def test_the_second_layer_adds_to_the_first_and_the_first_to_nothing():
     stack = bilm.Direction(4, 8, layers=2, dropout=0.0)
     x = torch.randn(2, 5, 4)
     first, second = stack(x)
-    torch.testing.assert_close(first, stack.layers[0](x)[0])
-    torch.testing.assert_close(second, first + stack.layers[1](first)[0])
+    torch.testing.assert_close(first, stack.layers[0](x))
+    torch.testing.assert_close(second, first + stack.layers[1](first))
 
 
 @pytest.mark.parametrize("way", [0, 1])
