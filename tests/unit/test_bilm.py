@@ -192,3 +192,8 @@ def test_bad_input_is_answered_in_one_sentence():
         lexicon.collate([["silver"]])
     with pytest.raises(ValueError, match="must not be shorter than a filter"):
         bilm.CharacterCNN([(7, 4)], 4)(bilm.spell(["gold"], longest=6))
+
+
+def test_tanh_by_sigma_is_tanh_from_one_end_to_the_other():
+    x = torch.cat([torch.linspace(-20, 20, 4001), torch.tensor([-1e30, -0.0, 1e30])])
+    torch.testing.assert_close(bilm.tanh_(x.clone()), x.tanh(), rtol=0, atol=2e-7)
