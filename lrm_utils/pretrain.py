@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lrm_utils import checkpoints, data, text
-from lrm_utils.scale import device, seed_all
+from lrm_utils.scale import current, device, seed_all
 from lrm_utils.train import Loss, fit
 
 Documents = list[list[list[str]]]  # documents of sentences of words
@@ -39,7 +39,7 @@ class Recipe:
     """All that `fit` needs, and what the card says of the corpus."""
 
     model: nn.Module
-    vocab: text.Vocab
+    vocab: object  # a `text.Vocab`, or a tokenizer of chapter 4
     batches: Callable[[int], Iterable]  # of the epoch's number
     loss: Loss
     validate: Callable[[nn.Module], dict[str, float]]
@@ -55,6 +55,7 @@ class Recipe:
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {}
+TRIALS = {"nano-gpt"}  # for readers to make; their checkpoints stay beside the state of the run
 
 
 def register(name: str) -> Callable:
@@ -70,15 +71,20 @@ def register(name: str) -> Callable:
 # ---------------------------------------------------------------------------------------------------------- the corpus
 
 
-def speeches(most: int | None = None) -> tuple[Documents, Documents, Documents]:
-    """The speeches as chapter 1 divides them, by year: to train on, to choose by, to report on; the first of each."""
+def speech_texts() -> tuple[list[str], list[str], list[str]]:
+    """The speeches as chapter 1 divides them, by year: to train on, to choose by, to report on."""
     years = sorted({speech.year for speech in data.sotu()})
     order = np.random.default_rng(0).permutation(years).tolist()
     part = dict.fromkeys(order[:24], 1) | dict.fromkeys(order[24:48], 2)
-    parts = [], [], []
+    texts = [], [], []
     for speech in data.sotu():
-        parts[part.get(speech.year, 0)].append(speech.text)
-    return tuple([_sentences(document) for document in texts[:most]] for texts in parts)
+        texts[part.get(speech.year, 0)].append(speech.text)
+    return texts
+
+
+def speeches(most: int | None = None) -> tuple[Documents, Documents, Documents]:
+    """The sentences of the speeches in their three parts; the first of each."""
+    return tuple([_sentences(document) for document in texts[:most]] for texts in speech_texts())
 
 
 def review_texts() -> Documents:
@@ -142,6 +148,25 @@ def target(vocab: text.Vocab, documents: int | None = None) -> Corpus:
         vocab,
         "reviews without labels",
     )
+
+
+def written(documents: int | None = None) -> tuple[list[str], dict[str, list[str]]]:
+    """The texts of `general` as they are written: those to train on, and some of both kinds to judge by."""
+    long, short = data.reviews("imdb"), data.reviews("mr")
+    train, validation, _ = speech_texts()
+    reviews = [review.text for review in long.train[:6000] + short.train]
+    unseen = [review.text for review in (long.validation + short.validation)[: documents or 150]]
+    return train[:documents] + reviews[:documents], {"speeches": validation[: documents or 8], "reviews": unseen}
+
+
+def characters(shakespeare: bool = False) -> tuple[str, str]:
+    """One text to train on and one to judge by: of speeches, or the first nine tenths of Shakespeare and the rest."""
+    if shakespeare:
+        whole = data.tinyshakespeare()
+        cut = int(0.9 * len(whole))
+        return whole[:cut], whole[cut:]
+    train, validation, _ = speech_texts()
+    return "\n\n".join(train), "\n\n".join(document[:20_000] for document in validation[:5])
 
 
 def _counts(documents: Documents) -> dict[str, int]:
@@ -331,6 +356,90 @@ register("awd-lstm-reviews")(partial(_awd_lstm_reviews, False))
 register("awd-lstm-backward-reviews")(partial(_awd_lstm_reviews, True))
 
 
+@register("gpt")
+def gpt(
+    steps: int = 10_000,
+    lr: float = 2e-3,
+    D: int = 192,
+    H: int = 6,
+    layers: int = 4,
+    T: int = 256,
+    rows: int = 8,
+    tokens: int = 6000,
+    documents: int | None = None,
+) -> Recipe:
+    """The GPT of chapter 9, on the texts as they are written, in `tokens` tokens of byte-level BPE."""
+    from lrm_utils.models import gpt as model_of
+    from lrm_utils.models.bpe_and_wordpiece import train_byte_bpe
+
+    train, validation = written(documents)
+    tokenizer = train_byte_bpe(train, tokens)
+    model = model_of.GPT(len(tokenizer), D, H, layers, T, dropout=0.0)
+    held_out = {name: model_of.stream(tokenizer, texts) for name, texts in validation.items()}
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        found = {name: model_of.mean_loss(model, ids) for name, ids in held_out.items()}
+        return {"loss": sum(found.values()) / len(found)} | found
+
+    digest = hashlib.sha256("\0".join(train).encode()).hexdigest()
+    return Recipe(
+        model=model,
+        vocab=tokenizer,
+        batches=model_of.stretches(model_of.stream(tokenizer, train, seed=0), T, rows),
+        loss=model_of.next_token_loss,
+        validate=validate,
+        corpus=f"speeches, and reviews without labels, as they are written; sha256 {digest}",
+        steps=steps,
+        lr=lr,
+        betas=(0.9, 0.95),
+        schedule=warm_and_cool,
+        settings=dict(D=D, H=H, layers=layers, limit=T),
+    )
+
+
+@register("nano-gpt")
+def nano_gpt(
+    steps: int = 2000,
+    lr: float = 1e-3,
+    T: int = 64,
+    rows: int = 12,
+    D: int = 128,
+    H: int = 4,
+    layers: int = 4,
+    dropout: float = 0.0,
+    decay: float = 0.1,
+    warm: int = 100,
+    shakespeare: int | None = None,
+) -> Recipe:
+    """The character model of chapter 9 at nanoGPT's CPU setting, on the speeches, or on Shakespeare with 1.
+
+    Without `shakespeare` the scale decides. It is there to be tried and is not shipped: see `TRIALS`.
+    """
+    from lrm_utils.models import gpt as model_of
+    from lrm_utils.models import nano_gpt as nano
+
+    chosen = current() == "full" if shakespeare is None else bool(shakespeare)
+    train, validation = characters(chosen)
+    known = nano.Characters(train + validation)
+    ids, held_out = torch.as_tensor(known.encode(train)), known.encode(validation)
+    model = nano.widen(nano.lean(model_of.GPT(len(known), D, H, layers, T, dropout)))
+    digest = hashlib.sha256(train.encode()).hexdigest()
+    return Recipe(
+        model=model,
+        vocab=text.Vocab(tuple(known.symbols), np.bincount(ids, minlength=len(known))),
+        batches=lambda epoch: nano.windows(ids, T, rows),
+        loss=model_of.next_token_loss,
+        validate=lambda model: {"loss": model_of.mean_loss(model, held_out)},
+        corpus=f"{'Shakespeare' if chosen else 'speeches'} in characters; sha256 {digest}",
+        steps=steps,
+        lr=lr,
+        betas=(0.9, 0.99),
+        groups=lambda model, lr: [group | {"decoupled_weight_decay": True} for group in nano.decayed(model, decay)],
+        schedule=partial(nano.warm_up_and_cosine, warm=warm),
+        settings=dict(D=D, H=H, layers=layers, limit=T),
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------- the run
 
 
@@ -489,13 +598,17 @@ def pack(name: str, model: nn.Module) -> dict[str, torch.Tensor]:
     return packed
 
 
-def write(name: str, packed: dict, vocab: text.Vocab, card: dict, out: Path = checkpoints.FOLDER) -> None:
+def write(name: str, packed: dict, vocab: object, card: dict, out: Path = checkpoints.FOLDER) -> None:
     """Store packed weights with the vocabulary, and the card beside them with the file's sha256."""
     path = out / f"{name}.safetensors"
     out.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    words = {"vocabulary": json.dumps(vocab.words, ensure_ascii=False)}
-    save_file(packed | {"vocabulary.counts": torch.as_tensor(vocab.counts)}, partial, metadata=words)
+    if isinstance(vocab, text.Vocab):
+        packed = packed | {"vocabulary.counts": torch.as_tensor(vocab.counts)}
+        found = {"vocabulary": json.dumps(vocab.words, ensure_ascii=False)}
+    else:
+        found = {"tokenizer": json.dumps({"kind": type(vocab).__name__, "state": vocab.state}, ensure_ascii=False)}
+    save_file(packed, partial, metadata=found)
     sha256 = hashlib.sha256(partial.read_bytes()).hexdigest()
     os.replace(partial, path)
     _write(out / f"{name}.json", json.dumps(card | {"sha256": sha256}, indent=1) + "\n")
@@ -526,7 +639,8 @@ def main() -> None:
     if asked.threads:
         torch.set_num_threads(asked.threads)
     folder = asked.run or Path(".run") / asked.name
-    out = asked.out or (folder if asked.set or asked.seed else checkpoints.FOLDER)  # a trial is not shipped
+    trial = asked.set or asked.seed or asked.name in TRIALS
+    out = asked.out or (folder if trial else checkpoints.FOLDER)  # a trial is not shipped
     try:
         card = run(asked.name, folder, out, asked.minutes, asked.validations, asked.seed, dict(asked.set))
     except (ValueError, FloatingPointError) as error:

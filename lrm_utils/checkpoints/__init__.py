@@ -24,7 +24,7 @@ class Checkpoint:
     """The weights by name (float32), the words that the model knows, and the card: how it was made and its losses."""
 
     weights: dict[str, Tensor]
-    vocab: Vocab
+    vocab: Vocab  # or a tokenizer of chapter 4
     card: dict
 
     def __repr__(self) -> str:
@@ -61,6 +61,13 @@ def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def tokenizer(kind: str, state: dict) -> object:
+    """A tokenizer of chapter 4 from what it is made of."""
+    from lrm_utils.models import bpe_and_wordpiece
+
+    return getattr(bpe_and_wordpiece, kind)(**state)
+
+
 def load(name: str, folder: Path = FOLDER) -> Checkpoint:
     """Read a checkpoint; its file must be the one that its card describes."""
     path, card_path = folder / f"{name}.safetensors", folder / f"{name}.json"
@@ -83,10 +90,11 @@ def load(name: str, folder: Path = FOLDER) -> Checkpoint:
         )
     try:
         with safe_open(path, framework="pt") as file:
-            words = json.loads(file.metadata()["vocabulary"])
-            counts = file.get_tensor("vocabulary.counts").numpy()
-            names = [n for n in file.keys() if n != "vocabulary.counts"]  # noqa: SIM118 (it is not a dictionary)
+            found, names = file.metadata(), set(file.keys()) - {"vocabulary.counts"}
             weights = unpack({n: file.get_tensor(n) for n in names})
+            if "tokenizer" in found:
+                return Checkpoint(weights, tokenizer(**json.loads(found["tokenizer"])), card)
+            words, counts = json.loads(found["vocabulary"]), file.get_tensor("vocabulary.counts").numpy()
             if len(words) != len(counts):
                 raise ValueError(f"{len(words):,} words and {len(counts):,} counts of words")
     except (SafetensorError, ValueError, KeyError, TypeError) as error:

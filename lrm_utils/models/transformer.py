@@ -5,6 +5,7 @@ edit that, not this.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import nn
@@ -211,7 +212,11 @@ class Embedding(nn.Module):
         return self.dropout(self.positions(self.tokens(ids) * self.factor, start))
 
 
-ACTIVATIONS = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
+ACTIVATIONS = {
+    "relu": nn.functional.relu,
+    "gelu": nn.functional.gelu,
+    "gelu_tanh": partial(nn.functional.gelu, approximate="tanh"),
+}
 
 
 class FeedForward(nn.Module):
@@ -249,18 +254,31 @@ class Residual(nn.Module):
 class Block(nn.Module):
     """Self-attention, attention to a memory if `cross`, and a feed-forward layer.
 
-    `inner_dropout` falls on attention weights and on the hidden units of the feed-forward
-    layer, where PyTorch has it too and the paper has not.
+    `inner_dropout` falls on attention weights and, unless `hidden_dropout` says otherwise, on
+    the hidden units of the feed-forward layer, where PyTorch has it too and the paper has not.
     """
 
-    def __init__(self, D, H, F, dropout=0.1, norm="post", activation="relu", cross=False, eps=1e-5, inner_dropout=0.0):
+    def __init__(
+        self,
+        D,
+        H,
+        F,
+        dropout=0.1,
+        norm="post",
+        activation="relu",
+        cross=False,
+        eps=1e-5,
+        inner_dropout=0.0,
+        hidden_dropout=None,
+    ):
         super().__init__()
         options = dict(norm=norm, dropout=dropout, eps=eps)
         self.attention = Residual(D, MultiHeadAttention(D, H, inner_dropout), **options)
         self.cross = None
         if cross:
             self.cross = Residual(D, MultiHeadAttention(D, H, inner_dropout), **options)
-        self.feed_forward = Residual(D, FeedForward(D, F, activation, inner_dropout), **options)
+        hidden = inner_dropout if hidden_dropout is None else hidden_dropout
+        self.feed_forward = Residual(D, FeedForward(D, F, activation, hidden), **options)
 
     def forward(self, x, allowed=None, causal=False, memory=None, memory_allowed=None, cache=None):
         """(B, T, D) to (B, T, D); `allowed` is for x, `memory_allowed` for the memory."""

