@@ -12,6 +12,7 @@ own `generate`, and by a loop like ours around its forward pass, which leaves ou
 
 import os
 import time
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ V, D, H, LAYERS, LIMIT = 6000, 192, 6, 4, 256  # as shipped
 B, REPEATS = 8, 15
 PROMPT, LENGTH = 16, 200
 LENGTHS = (32, 64, 128, 256, 512)
-ORDER = 4
+ORDER = 5
 
 
 def in_turn(works, repeats):
@@ -136,25 +137,36 @@ def streams(tokenizer):
 
 @threads(1)
 def counts():
-    """Nats a token of the shipped model, of Kneser-Ney of several orders, and of frequencies; and letters a token."""
+    """Nats a token of the shipped model, of Kneser-Ney of several orders, and of frequencies; and letters a token.
+
+    Kneser-Ney has counted what the model has read, or the speeches alone. "ahead" is by how much the model is better
+    than the best of them, with the standard error over the stretches that it reads.
+    """
     shipped = checkpoints.load("gpt")
     model = gpt.GPT(len(shipped.vocab), **shipped.card["settings"])
     model.load_state_dict(shipped.weights)
     train, held_out = streams(shipped.vocab)
-    ngrams = NGrams(*windows([train], len(shipped.vocab), ORDER), len(shipped.vocab))
+    V, alone = len(shipped.vocab), gpt.stream(shipped.vocab, pretrain.speech_texts()[0])
+    ngrams, of_speeches = (NGrams(*windows([tokens], V, ORDER), V) for tokens in (train, alone))
     found = {}
     for name, tokens in held_out.items():
         judged = tokens[: (len(tokens) - 1) // model.limit * model.limit + 1]
-        contexts, words = windows([judged], len(shipped.vocab), ORDER)
+        contexts, words = windows([judged], V, ORDER)
         contexts, words = contexts[1:-1], words[1:-1]  # not the first token, nor the end that `windows` adds
         found[name] = {
             "tokens": len(words),
             "letters a token": len(shipped.vocab.decode(judged[1:], False)) / len(words),
         }
         found[name]["gpt"] = gpt.mean_loss(model, tokens)
-        for order in range(1, ORDER + 1):
-            p = KneserNey(ngrams.up_to(order)).probability(contexts, words)
-            found[name]["frequencies" if order == 1 else f"Kneser-Ney {order}"] = float(-np.log(p).mean())
+        rivals = {"frequencies": ngrams.up_to(1)}
+        rivals |= {f"Kneser-Ney {order}": ngrams.up_to(order) for order in range(2, ORDER + 1)}
+        rivals["Kneser-Ney, speeches alone"] = of_speeches
+        nats = {rival: -np.log(KneserNey(counted).probability(contexts, words)) for rival, counted in rivals.items()}
+        found[name] |= {rival: float(loss.mean()) for rival, loss in nats.items()}
+        rows = judged[np.arange(len(words) // model.limit)[:, None] * model.limit + np.arange(model.limit + 1)]
+        best = min(nats, key=lambda rival: nats[rival].mean())
+        ahead = (nats[best].reshape(len(rows), -1) - gpt.losses(model, rows).numpy()).mean(1)
+        found[name] |= {"ahead": float(ahead.mean()), "error": float(ahead.std() / len(ahead) ** 0.5)}
     return {name: {k: round(v, 4) for k, v in part.items()} for name, part in found.items()}
 
 
@@ -164,4 +176,4 @@ if __name__ == "__main__":
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(0)
     shape = dict(V=V, D=D, H=H, layers=LAYERS, limit=LIMIT, B=B, prompt=PROMPT, length=LENGTH, repeats=REPEATS)
-    run_parts("gpt", PARTS, shape=shape)
+    run_parts("gpt", PARTS, shape=shape, transformers=version("transformers"))
