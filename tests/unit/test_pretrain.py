@@ -206,7 +206,7 @@ def test_a_state_without_its_log_is_refused_when_its_weights_do_not_fit(finished
 @pytest.mark.parametrize(
     "argv, said",
     [
-        (["gpt"], "invalid choice: 'gpt'"),
+        (["gpt-9"], "invalid choice: 'gpt-9'"),
         (["elmo", "--set", "steps"], "'steps' is not of the form steps=100"),
         (["elmo", "--set", "steps=ten"], "'steps=ten' is not of the form steps=100"),
         (["elmo", "--set", "rows=4"], "elmo has no setting 'rows'; there are: steps, lr, D, H, tokens, "),
@@ -231,8 +231,8 @@ def test_what_cannot_be_done_is_said_in_one_line_and_nothing_is_written(argv, sa
 
 
 def test_an_unknown_recipe_is_an_error_that_lists_the_known_ones(tmp_path):
-    with pytest.raises(ValueError, match="no recipe 'gpt'; there are: elmo, awd-lstm"):
-        pretrain.run("gpt", tmp_path / "run", tmp_path / "out")
+    with pytest.raises(ValueError, match="no recipe 'gpt-9'; there are: elmo, awd-lstm"):
+        pretrain.run("gpt-9", tmp_path / "run", tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
