@@ -9,6 +9,7 @@
     python bench/gpt_finetuning.py inference    does one sentence follow from another? (miniature world)
     python bench/gpt_finetuning.py similarity   how alike are two sentences? (STS-B)
     python bench/gpt_finetuning.py choice       which of four sentences comes next in a speech?
+    python bench/gpt_finetuning.py choice_layers, choice_longer     the same with fewer layers; with more epochs
     python bench/gpt_finetuning.py              all of them; parts that are not asked for are kept
 
 Each kind of start has a rate of its own, chosen on validation data among the runs of seed 0; where the best one lies
@@ -294,9 +295,9 @@ def plain_similarity(model):
     return round(float(spearmanr(sum(ways), truth).statistic), 4)
 
 
-def plain_choice(model):
+def plain_choice(model, part="test"):
     """The option with the largest log-probability; the mean of its tokens; what the passage adds to it."""
-    some = next_sentences()["test"]
+    some = next_sentences()[part]
     passages = tokens_of([passage for passage, options, _ in some for _ in options])
     options = tokens_of([option for _, options, _ in some for option in options])
     right = np.array([place for *_, place in some])
@@ -315,6 +316,7 @@ def plain():
             inference=plain_inference(model),
             similarity=plain_similarity(model),
             choice=plain_choice(model),
+            choice_elsewhere={part: plain_choice(model, part) for part in ("train", "validation")},
         )
         say(name, found[name])
     found["tf-idf"] = {"similarity": tf_idf_similarity(), "choice": tf_idf_choice()}
@@ -411,14 +413,16 @@ def row_loss(model, examples):
 
 def forgetting():
     """The loss on text before tuning to 500 labels and after, by the weight of the text's loss: as running text, and
-    review by review as the rows have them.
+    review by review, behind the end of a text and behind the start mark.
     """
     task, (_, unseen, _) = opinions(), pretrain.speech_texts()
     texts = {"a speech": [unseen[0][:20_000]], "reviews": [r.text for r in data.reviews("mr").test[:200]]}
     held_out = {name: gpt.stream(TOKENIZER, some) for name, some in texts.items()}
     chosen = np.random.default_rng(0).permutation(len(task.examples["train"]))[:FEW]
+    end, unseen_rows = TOKENIZER.id("<|endoftext|>"), task.examples["test"][:200]
     rows = {
-        "reviews, as rows": task.examples["test"][:200],
+        "one by one": [[[end, *row[1:]] for row in rows] for rows in unseen_rows],
+        "as rows": unseen_rows,
         "the 500, as rows": [task.examples["train"][i] for i in chosen],
     }
     lr = records.load("gpt_finetuning")["few"]["shipped"]["rate"]
@@ -433,6 +437,21 @@ def forgetting():
     }
 
 
+def choice_layers():
+    """The choice with nothing but the table, or with some blocks, at the rate of the whole model."""
+    task, lr = choice(), records.load("gpt_finetuning")["choice"]["shipped"]["rate"]
+    return {n: of(task, [tuned(task, n, lr, seed=seed)["test"] for seed in range(SEEDS)]) for n in range(4)}
+
+
+def choice_longer():
+    """The choice after three times as many epochs, one run each, at the rate that was best for fewer."""
+    task, made = choice(), records.load("gpt_finetuning")["choice"]
+    epochs, scores = 3 * task.epochs, {}
+    for start, layers in STARTS.items():
+        scores[start] = of(task, [tuned(task, layers, made[start]["rate"], epochs=epochs)["test"]])
+    return dict(epochs=epochs, scores=scores)
+
+
 PARTS = dict(
     plain=plain,
     opinions=opinions_part,
@@ -442,6 +461,8 @@ PARTS = dict(
     inference=lambda: starts(inference())[1],
     similarity=lambda: starts(similarity())[1],
     choice=lambda: starts(choice())[1],
+    choice_layers=choice_layers,
+    choice_longer=choice_longer,
 )
 
 if __name__ == "__main__":

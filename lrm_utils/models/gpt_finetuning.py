@@ -19,6 +19,10 @@ from lrm_utils.train import fit
 @torch.no_grad()
 def log_p(gpt, contexts, endings, B=64):
     """The log-probability of each ending, a list of tokens, after its context: (N,)."""
+    if not all(map(len, contexts)) or max(map(len, endings), default=0) > gpt.limit:
+        raise ValueError(
+            f"a context needs a token, such as the end of a text, and an ending must fit {gpt.limit} places"
+        )
     gpt.eval()
     device, sums = gpt.table.weight.device, torch.zeros(len(endings))
     for i in range(0, len(endings), B):
@@ -26,7 +30,7 @@ def log_p(gpt, contexts, endings, B=64):
         rows, n = text.pad([[*context, *ending][-gpt.limit - 1 :] for context, ending in pairs])
         first = n - torch.tensor([len(ending) for _, ending in pairs]) - 1
         place = torch.arange(rows.shape[1] - 1)
-        asked = (place >= first[:, None]) & (place < n[:, None] - 1)  # its next is of the ending
+        asked = (place >= first[:, None]) & (place < n[:, None] - 1)
         logits = gpt.scores(gpt.states(rows[:, :-1].to(device))[asked.to(device)])
         losses = F.cross_entropy(logits, rows[:, 1:][asked].to(device), reduction="none")
         sums[i : i + B].index_add_(0, asked.nonzero()[:, 0], -losses.cpu().float())
@@ -137,7 +141,7 @@ def text_loss(gpt, states, rows, lengths):
     return (losses * share).sum() / len(rows)
 
 
-def objective(weight=0.5):
+def objective(weight=0.0):
     """For `fit`: L3, the loss of the task plus `weight` times that of the text."""
 
     def loss(model, batch):
@@ -204,7 +208,7 @@ def warm_and_straight(step, steps, warm=0.1):
     return (step + 1) / rise if step < rise else (steps - step) / max(1, steps - rise)
 
 
-def tune(model, examples, targets, epochs=3, lr=3e-4, weight=0.5, B=32, decay=0.01, seed=0):
+def tune(model, examples, targets, epochs=3, lr=3e-4, weight=0.0, B=32, decay=0.01, seed=0):
     """Train all weights on examples and their targets; the loss L3 of every step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay)
     history = fit(

@@ -182,6 +182,20 @@ def test_a_context_that_is_too_long_loses_its_beginning():
     assert torch.allclose(found, ft.log_p(model, [long[-5:]], [ending]))
 
 
+@pytest.mark.parametrize(("context", "ending"), [([], [1]), ([1], [1, 2, 3, 4, 5, 6, 7])])
+def test_an_ending_that_cannot_be_scored_whole_is_refused(context, ending):
+    with pytest.raises(ValueError, match="a context needs a token, .* must fit 6 places"):
+        ft.log_p(gpt.GPT(20, 8, 2, 1, limit=6), [context], [ending])
+
+
+def test_an_ending_may_fill_all_places():
+    torch.manual_seed(0)
+    model, ending = gpt.GPT(20, 8, 2, 1, limit=6).eval(), [3, 4, 5, 6, 7, 8]
+    log = model(torch.tensor([[1, *ending[:-1]]])).log_softmax(-1)[0]
+    expected = sum(log[i, token].item() for i, token in enumerate(ending))
+    assert ft.log_p(model, [[9, 1]], [ending]).item() == pytest.approx(expected, abs=1e-4)
+
+
 def test_who_came_next_is_asked_of_neighbors_and_no_sentence_is_used_twice():
     documents = [". ".join(f"This is sentence number {d} {i} of it all" for i in range(21)) + "." for d in range(3)]
     found = ft.continuations(documents, seed=1)
